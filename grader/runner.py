@@ -1,0 +1,273 @@
+"""Runs a chapter's tests in a child process and owns the verdict.
+
+The parent never runs learner code. It knows which tests must come back (grader/manifest.py) and
+believes only records that carry the key of this run. A test passed if its setup, call and teardown
+all came back passed; whatever else happened to the child, an exit code or a printed line never is
+a verdict.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from grader import verdict
+from grader.canaries import CANARIES
+from grader.chapters import ROOT, Chapter
+
+PHASES = {"setup", "call", "teardown"}
+START_LIMIT = 60  # seconds for the child to import its libraries and collect
+GRACE = 3  # seconds past a test's own limit before the child is killed
+REST_LIMIT = 30  # seconds for diagnosis and canaries
+OUTPUT_KEPT = 64 * 1024
+SIGNALS = {signal.SIGSEGV: "segmentation fault", signal.SIGABRT: "abort", signal.SIGKILL: "killed"}
+
+
+@dataclass(frozen=True)
+class Job:
+    chapter: Chapter
+    folder: Path
+    only: str | None = None
+    prove: bool = False
+    tests: tuple[str, ...] = ()  # ids; empty for all
+
+
+@dataclass
+class Run:
+    """What one child sent, and how it ended."""
+
+    results: dict[str, verdict.TestResult] = field(default_factory=dict)
+    phases: dict[str, set[str]] = field(default_factory=dict)
+    canaries: dict[str, bool] = field(default_factory=dict)
+    running: verdict.TestResult | None = None  # the test that has started and not finished
+    limit: float = 0.0
+    loaded: bool = False  # whether any test got past its setup
+    uncollectable: str = ""
+    forged: bool = False
+    finished: bool = False
+    end: str = ""
+    output: bytes = b""
+    output_dropped: int = 0
+
+
+def run(job: Job) -> verdict.ChapterResult:
+    """Judge a chapter's file; a child that dies is replaced for the tests it did not reach."""
+    began = time.monotonic()
+    results: dict[str, verdict.TestResult] = {}
+    problem = message = ""
+    notes: list[str] = []
+    remaining = job
+    while True:
+        child = run_child(remaining)
+        results.update(child.results)
+        problem, message = _problem(child)
+        if child.output_dropped:
+            notes.append(f"{child.output_dropped:,} bytes of output were dropped")
+        if problem or not child.running:
+            break
+        died = results[child.running.id] = child.running
+        died.outcome, died.message = "broken", child.end
+        if not child.loaded:
+            died.message = f"{verdict.short(job.folder / job.chapter.file)} cannot be loaded: {child.end}"
+            break
+        left = tuple(_tests_left(job, results, died))
+        if not left:
+            break
+        remaining = Job(job.chapter, job.folder, job.only, job.prove, left)
+    result = verdict.judge(job.chapter, job.folder, results, job.only)
+    result.problem, result.problem_message, result.notes = problem, message, notes
+    if result.status in ("wrong", "broken") and not reference_passes(job.chapter):
+        result.problem, result.problem_message = "environment", "the reference itself fails here"
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def reference_passes(chapter: Chapter) -> bool:
+    """Whether the solution passes on this machine; remembered until files or versions change."""
+    digest = hashlib.sha256()
+    for path in [chapter.tests, chapter.solution, chapter.catalogue, *sorted(ROOT.glob("grader/*.py"))]:
+        digest.update(path.read_bytes())
+    for package in ("numpy", "pytest", "pytest-timeout", "hypothesis"):
+        digest.update(f"{package} {metadata.version(package)}".encode())
+    digest.update(sys.version.encode())
+    remembered = ROOT / ".practice" / "reference" / chapter.stem
+    if remembered.is_file() and remembered.read_text() == digest.hexdigest():
+        return True
+    child = run_child(Job(chapter, chapter.solution.parent))
+    passes = verdict.judge(chapter, chapter.solution.parent, child.results).status == "done"
+    if passes:
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        remembered.write_text(digest.hexdigest())
+    return passes
+
+
+def _problem(child: Run) -> tuple[str, str]:
+    """The status that overrides all tests, and its message; empty when there is none."""
+    if child.forged:
+        return "broken", "something other than the grader wrote to the grader's pipe"
+    if child.uncollectable:
+        return "environment", child.uncollectable
+    if not child.results and not child.running:
+        printed = child.output.decode(errors="replace").strip().splitlines()[-8:]
+        return "environment", "\n".join([f"no test could be started: {child.end}", *printed])
+    if child.running:
+        return "", ""
+    if not child.finished:
+        return "broken", f"the test process ended early: {child.end}"
+    if len(child.canaries) < len(CANARIES) or not all(child.canaries.values()):
+        return "tampered", "a check that must fail passed: your file changes pytest, NumPy or the checks"
+    return "", ""
+
+
+def _tests_left(job: Job, results: dict, died: verdict.TestResult):
+    """What a new child should run: all without a result, but for the exercise that killed the last."""
+    for test in verdict.expected_tests(job.chapter):
+        if job.only and test.exercises != (job.only,):
+            continue
+        ran = [r for r in results.values() if r.id.split("[")[0] == test.name]
+        if ran and len(ran) == test.cases:
+            continue
+        if set(test.exercises) & set(died.exercises):
+            continue
+        yield test.name
+
+
+def run_child(job: Job) -> Run:
+    read_end, write_end = os.pipe()
+    key = secrets.token_hex(16)
+    arguments = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "pytest_timeout", "--noconftest"]
+    # The checks say what differs; rewritten asserts would only cost time.
+    arguments += ["--assert=plain", "--import-mode=importlib", f"--impl={job.folder}"]
+    arguments += ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={ROOT}"]
+    arguments += [f"--exercise={job.only}"] if job.only else []
+    arguments += ["--prove"] if job.prove else []
+    arguments += [f"{job.chapter.tests}::{name}" for name in job.tests] or [str(job.chapter.tests)]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "grader.child"],
+        cwd=ROOT,
+        env=child_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=[write_end],
+        start_new_session=True,
+    )
+    os.close(write_end)
+    result = Run()
+    try:
+        child.stdin.write(json.dumps({"pipe": write_end, "key": key, "arguments": arguments}).encode())
+        child.stdin.close()
+        _listen(child, read_end, key, result)
+    except BrokenPipeError:
+        result.end = "it could not be started"
+    finally:
+        os.close(read_end)
+        _end_group(child)
+        child.stdout.close()
+    for test in list(result.results.values()):
+        if test.outcome == "passed" and result.phases[test.id] != PHASES:
+            del result.results[test.id]
+    return result
+
+
+def child_environment() -> dict[str, str]:
+    """One thread, no plugins but those named, no options of the user's own shell."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "PYTHONWARNINGS"))}
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    environment |= dict.fromkeys(threads, "1")
+    return environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
+
+
+def _listen(child: subprocess.Popen, records: int, key: str, result: Run):
+    """Read records and output until the child closes both or its time is up."""
+    deadline = time.monotonic() + START_LIMIT
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(records, selectors.EVENT_READ)
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while not result.finished and selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                waited = f"no answer in {result.limit:g} s" if result.running else "no answer in time"
+                result.end = f"{waited}, and the process had to be killed"
+                return
+            for ready, _ in selector.select(left):
+                data = os.read(ready.fd, 65536)
+                if not data:
+                    selector.unregister(ready.fileobj)
+                elif ready.fileobj is child.stdout:
+                    kept = data[: OUTPUT_KEPT - len(result.output)]
+                    result.output += kept
+                    result.output_dropped += len(data) - len(kept)
+                else:
+                    *whole, pending = (pending + data).split(b"\n")
+                    for line in whole:
+                        _take(line, key, result)
+                    limit = result.limit + GRACE if result.running else REST_LIMIT
+                    deadline = time.monotonic() + limit
+    if not result.finished:
+        try:
+            code = child.wait(timeout=GRACE)
+        except subprocess.TimeoutExpired:
+            result.end = "the process closed its pipe and went on"
+            return
+        result.end = _how_it_ended(code)
+    elif result.running:
+        result.end = "the run was ended from inside the test"
+
+
+def _take(line: bytes, key: str, result: Run):
+    """Take one record into the run."""
+    try:
+        record = json.loads(line)
+        if record["key"] != key:
+            raise ValueError("not this run's key")
+    except (ValueError, TypeError, KeyError):
+        result.forged = True
+        return
+    match record["event"]:
+        case "start":
+            result.running, result.limit = verdict.from_record(record["test"]), record["limit"]
+        case "report":
+            test = verdict.from_record(record["test"])
+            phase = record["phase"]
+            result.phases.setdefault(test.id, set()).add(phase)
+            result.loaded |= phase != "setup"
+            earlier = result.results.get(test.id)
+            if earlier is None or earlier.outcome == "passed":
+                result.results[test.id] = test
+            if phase == "teardown":
+                result.running = None
+        case "diagnosis":
+            for test in result.results.values():
+                if test.exercises == (record["exercise"],) and test.outcome == "wrong":
+                    test.diagnosis.append(record["wrong"])
+        case "canary":
+            result.canaries[record["name"]] = record["failed"]
+        case "cannot collect":
+            result.uncollectable = record["message"]
+        case "exit":
+            result.finished = True
+
+
+def _how_it_ended(code: int) -> str:
+    if code < 0:
+        name = SIGNALS.get(-code, signal.Signals(-code).name)
+        return f"the process died ({name})"
+    return f"the process ended with exit code {code}"
+
+
+def _end_group(child: subprocess.Popen):
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()

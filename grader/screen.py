@@ -1,0 +1,168 @@
+"""What the learner sees: a table of statuses, the failing tests, one next action."""
+
+import io
+import os
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grader.chapters import ROOT, Chapter
+from grader.verdict import ChapterResult, ExerciseResult, TestResult, short
+
+COLORS = {
+    "done": "green",
+    "wrong": "red",
+    "broken": "red",
+    "tampered": "red",
+    "environment": "yellow",
+    "in progress": "yellow",
+    "not started": "dim",
+}
+DETAILED = 3  # failing tests shown in full, per exercise
+PRINTED_LINES = 8
+
+
+def console(file=None, color: bool | None = None) -> Console:
+    """A console as wide as the terminal, but never above 100 columns."""
+    try:
+        width = min(os.get_terminal_size().columns, 100)
+    except OSError:
+        width = 80
+    return Console(file=file, width=width, force_terminal=color, highlight=False, soft_wrap=False)
+
+
+def chapters(results: list[ChapterResult]) -> Table:
+    """A line per chapter."""
+    table = _table("", "chapter", "status", "tests")
+    for result in results:
+        table.add_row(
+            str(result.chapter.number),
+            result.chapter.title,
+            _status(result.status),
+            f"{result.passed} of {len(result.tests)}",
+        )
+    return table
+
+
+def exercises(result: ChapterResult) -> Table:
+    """A line per exercise."""
+    table = _table("exercise", "status", "tests", "minutes", "priority", "line")
+    for row in result.exercises:
+        table.add_row(
+            row.exercise.name,
+            _status(row.status),
+            f"{row.passed} of {len(row.tests)}",
+            str(row.exercise.minutes),
+            row.exercise.priority,
+            str(row.line or "missing"),
+        )
+    return table
+
+
+def details(result: ChapterResult) -> Group:
+    """The table, and what fails."""
+    parts: list = [Text(f"Chapter {result.chapter.number}: {result.chapter.title}", "bold")]
+    parts += [Text(short(result.file)), Text()]
+    if result.problem:
+        parts.append(_paragraph(f"{result.problem}: {result.problem_message}", style="red"))
+        return Group(*parts)
+    parts.append(exercises(result))
+    shared = _shared_message(result)
+    if shared:
+        parts += [Text(), _paragraph(shared, style="red")]
+        return Group(*parts)
+    for row in result.exercises:
+        if row.status in ("wrong", "broken"):
+            parts += [Text(), *_failures(result, row.exercise.name, row.tests, row.line)]
+    failing = [test for test in result.together if test.outcome in ("wrong", "broken")]
+    if failing:
+        parts += [Text(), *_failures(result, "the exercises together", result.together, 0)]
+    parts += [_paragraph(note) for note in result.notes]
+    return Group(*parts)
+
+
+def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: int) -> list:
+    failing = [test for test in tests if test.outcome in ("wrong", "broken")]
+    fail = "test fails" if len(failing) == 1 else "tests fail"
+    parts: list = [Text(f"{name}: {len(failing)} of {len(tests)} {fail}", "bold red")]
+    if line:
+        parts[0].append(f"  {short(result.file)}:{line}", "not bold default")
+    for test in failing[:DETAILED]:
+        parts += [Text(), Text(f"  {test.id}"), _paragraph(test.message, 4)]
+        printed = test.printed.strip().splitlines()[-PRINTED_LINES:]
+        if printed:
+            parts += [_paragraph("it printed:", 4), _paragraph("\n".join(printed), 6)]
+    if len(failing) > DETAILED:
+        parts.append(Text(f"\n  and {len(failing) - DETAILED} more"))
+    wrong = {w.id: w for w in result.chapter.misconceptions}
+    for found in dict.fromkeys(identity for test in failing for identity in test.diagnosis):
+        pitfall = f"{short(result.chapter.walkthrough)}#{found}"
+        parts += [Text(), _paragraph(f"looks like {found}: {wrong[found].says}", 2, "yellow")]
+        parts.append(_paragraph(f"read {pitfall}", 2))
+    return parts
+
+
+def _shared_message(result: ChapterResult) -> str:
+    """The one message when every test says the same, as for a file that cannot be loaded."""
+    messages = {t.message for t in result.tests if t.outcome == "broken" and "waits" not in t.message}
+    stuck = [t for t in result.tests if t.outcome not in ("broken", "not started")]
+    return messages.pop() if len(messages) == 1 and not stuck and len(result.tests) > 1 else ""
+
+
+def next_action(results: list[ChapterResult], impl: str = "") -> str:
+    """The last line: what to do now."""
+    where = f" impl={impl}" if impl else ""
+    for result in results:
+        number = result.chapter.number
+        if result.problem == "environment":
+            return "Next: reinstall with `rm -rf .venv`, then run this again."
+        if result.status == "done":
+            continue
+        again = f"make test chapter={number}"
+        if result.problem or _shared_message(result):
+            return f"Next: mend {short(result.file)}, then {again}{where}"
+        first = _first_unfinished(result)
+        if first is None:
+            return f"Next: make the exercises work together, then {again}{where}"
+        verb = "mend" if first.status in ("wrong", "broken") else "write"
+        line = f"{short(result.file)}:{first.line}" if first.line else short(result.file)
+        return f"Next: {verb} {first.exercise.name} in {line}, then\n      {again}{where}"
+    return "Next: " + _after(results)
+
+
+def _first_unfinished(result: ChapterResult) -> ExerciseResult | None:
+    unfinished = [row for row in result.exercises if row.status != "done"]
+    failing = [row for row in unfinished if row.status in ("wrong", "broken")]
+    return next(iter(failing + unfinished), None)
+
+
+def _after(results: list[ChapterResult]) -> str:
+    if len(results) > 1:
+        return "every chapter is done; read the follow-ups in walkthroughs/ aloud."
+    result = results[0]
+    if len(result.exercises) < len(result.chapter.exercises):
+        return f"make test chapter={result.chapter.number}"
+    return f"the chapter is done; answer the follow-ups in {short(result.chapter.walkthrough)}"
+
+
+def as_text(renderable, color: bool = False) -> str:
+    buffer = io.StringIO()
+    console(buffer, color).print(renderable)
+    return buffer.getvalue()
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("", "exercise", "status", "tests"))
+    return table
+
+
+def _status(status: str) -> Text:
+    return Text(status, COLORS[status])
+
+
+def _paragraph(text: str, indent: int = 0, style: str = "") -> Padding:
+    return Padding(Text(text, style), (0, 0, 0, indent), expand=False)
