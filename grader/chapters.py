@@ -23,6 +23,7 @@ class Exercise:
     name: str
     minutes: int
     priority: str
+    forbids: tuple[str, ...] = ()  # calls it must not make; see grader/forbidden.py
     no_property: str = ""  # why no property test can draw this exercise's inputs
 
 
@@ -85,7 +86,10 @@ class Chapter:
 
     @cached_property
     def exercises(self) -> tuple[Exercise, ...]:
-        return tuple(Exercise(**entry) for entry in self._entries["exercise"])
+        return tuple(
+            Exercise(**{**entry, "forbids": tuple(entry.get("forbids", ()))})
+            for entry in self._entries["exercise"]
+        )
 
     @cached_property
     def misconceptions(self) -> tuple[Misconception, ...]:

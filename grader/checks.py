@@ -27,7 +27,9 @@ class Different(AssertionError):
         self.actual = actual
 
 
-def assert_close(actual, expected, what: str, *, rtol: float | None = None, atol: float | None = None):
+def assert_close(
+    actual, expected, what: str, *, rtol: float | None = None, atol: float | None = None
+):
     """Fail unless `actual` has the kind, shape, dtype and values of `expected`.
 
     Args:
@@ -58,8 +60,9 @@ def assert_close(actual, expected, what: str, *, rtol: float | None = None, atol
         raise Different(f"{what}: expected a {wanted} array, got {_show(actual)}", actual)
     got = library.asarray(actual)
     want = library.asarray(expected)
-    if tuple(got.shape) != tuple(want.shape):
-        raise Different(f"{what}: expected shape {tuple(want.shape)}, got {tuple(got.shape)}", actual)
+    shape, wanted = tuple(got.shape), tuple(want.shape)
+    if shape != wanted:
+        raise Different(f"{what}: expected shape {wanted}, got {shape}", actual)
     if literal:
         if _kind(got) != _kind(want):
             raise Different(f"{what}: expected {_kind(want)} values, got {got.dtype}", actual)
@@ -107,7 +110,8 @@ def refuses(error: type[Exception], argument: str, function, *args, **kwargs):
 
 def is_not_started(error: BaseException) -> bool:
     """Whether this is a stub's own NotImplementedError, such as `ch11 mean_pool`."""
-    return isinstance(error, NotImplementedError) and bool(re.fullmatch(r"ch\d\d [\w.]+", str(error)))
+    unwritten = isinstance(error, NotImplementedError)
+    return unwritten and re.fullmatch(r"ch\d\d [\w.]+", str(error)) is not None
 
 
 def same_answer(first: object, second: object) -> bool:

@@ -59,7 +59,7 @@ class Recorder:
         elif report.when == "call" and report.nodeid.startswith("canary"):
             self.send("canary", name=report.nodeid.removeprefix("canary::"), failed=report.failed)
 
-    def pytest_kit_diagnosis(self, chapter, exercise, wrong):
+    def pytest_kit_diagnosis(self, exercise, wrong):
         self.send("diagnosis", exercise=exercise, wrong=wrong.id)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -11,12 +11,13 @@ from grader.chapters import Chapter
 
 @dataclass(frozen=True)
 class Test:
-    """One test function; `exercises` are the names its marker gives, several in an integration test."""
+    """One test function; its marker names one exercise, or several in an integration test."""
 
     name: str
     line: int
     exercises: tuple[str, ...]
     cases: int  # how many times it runs, by its parametrize lists
+    is_property: bool  # drawn by Hypothesis
 
     @property
     def integration(self) -> bool:
@@ -42,11 +43,12 @@ def expected_tests(chapter: Chapter) -> list[Test]:
             continue
         where = f"{chapter.tests.name}:{node.lineno}: {node.name}"
         exercises: tuple[str, ...] = ()
-        cases = 1
+        cases, is_property = 1, False
         for call in node.decorator_list:
             name = ast.unparse(call.func) if isinstance(call, ast.Call) else ast.unparse(call)
             if name == "pytest.mark.exercise":
                 exercises = tuple(argument.value for argument in call.args)
+            is_property |= name == "given"
             if name == "pytest.mark.parametrize":
                 values = call.args[1]
                 if isinstance(values, ast.Name):
@@ -58,5 +60,5 @@ def expected_tests(chapter: Chapter) -> list[Test]:
             raise ValueError(f'{where}: needs @pytest.mark.exercise("...")')
         for exercise in exercises:
             chapter.exercise(exercise)
-        tests.append(Test(node.name, node.lineno, exercises, cases))
+        tests.append(Test(node.name, node.lineno, exercises, cases, is_property))
     return tests

@@ -10,6 +10,7 @@ its exercises. The second kind is kept aside and runs only to diagnose, or under
 
 import functools
 import inspect
+import re
 import signal
 import time
 from collections import defaultdict
@@ -31,6 +32,10 @@ error_of = pytest.StashKey[BaseException]()
 
 class NoAnswer(BaseException):
     """A test's time is up. Not an Exception: Hypothesis would take it for a counterexample."""
+
+
+class NotAllowed(Exception):
+    """An exercise calls what it should implement."""
 
 
 class Waiting(Exception):
@@ -113,7 +118,8 @@ class Judge:
         # HIDDEN_PARAM leaves the learner's own tests with their plain names.
         metafunc.parametrize(
             "impl",
-            [pytest.param(None, id=pytest.HIDDEN_PARAM)] + [pytest.param(w, id=w.id) for w in wrong],
+            [pytest.param(None, id=pytest.HIDDEN_PARAM)]
+            + [pytest.param(w, id=w.id) for w in wrong],
             indirect=True,
             scope="module",
         )
@@ -148,10 +154,20 @@ class Judge:
         if len(names) > 1 and not self.proving:
             waits = [name for name in names if self._unfinished(item, name)]
             if waits:
-                raise Waiting(f"waits until {', '.join(waits)} pass{'es' if len(waits) == 1 else ''}")
+                raise Waiting(f"waits for {', '.join(waits)}")
+        if not planted_in(item):
+            self._refuse_forbidden_calls(item, names)
         already = self.loaded.get(loaded_as(item))
         if already:
             already.judge_only(names)
+
+    def _refuse_forbidden_calls(self, item, names: tuple[str, ...]):
+        chapter = chapter_of(item.path)
+        file = self.folder / chapter.file
+        for name in names:
+            for call in submission.forbidden_calls(chapter, file, name):
+                where = f"{verdict.short(file)}:{call.line}"
+                raise NotAllowed(f"{name} must not use {call.rule}\n  {where}: {call.written}")
 
     def _unfinished(self, item, name: str) -> bool:
         results = self.results[chapter_of(item.path)].values()
@@ -239,7 +255,7 @@ class Judge:
             for wrong in self._diagnose(items):
                 for item in items:
                     self.results[chapter][item.name].diagnosis.append(wrong.id)
-                session.config.hook.pytest_kit_diagnosis(chapter=chapter, exercise=exercise, wrong=wrong)
+                session.config.hook.pytest_kit_diagnosis(exercise=exercise, wrong=wrong)
         return ended
 
     def _diagnose(self, failed: list[pytest.Function]) -> list[Misconception]:
@@ -286,7 +302,7 @@ class Judge:
 
 
 class Hooks:
-    def pytest_kit_diagnosis(self, chapter, exercise, wrong):
+    def pytest_kit_diagnosis(self, exercise, wrong):
         """A misconception gives this exercise's numbers."""
 
 
@@ -324,7 +340,8 @@ def planted_in(item) -> Misconception | None:
 def key_of(item) -> tuple:
     """The same for a test and for its runs on wrong answers."""
     indices = item.callspec.indices if hasattr(item, "callspec") else {}
-    return (item.path, item.originalname, *sorted((k, i) for k, i in indices.items() if k != "impl"))
+    case = sorted((name, index) for name, index in indices.items() if name != "impl")
+    return (item.path, item.originalname, *case)
 
 
 def loaded_as(item) -> str:
@@ -352,6 +369,8 @@ def describe(error: BaseException, file: Path) -> tuple[str, str]:
         return "not started", str(error)
     if isinstance(error, Waiting):
         return "not started", str(error)
+    if isinstance(error, NotAllowed):
+        return "wrong", str(error)
     if isinstance(error, pytest.skip.Exception | pytest.xfail.Exception):
         return "wrong", f"a skip is not a pass{where}"
     if type(error).__name__ == "FlakyFailure":
@@ -370,10 +389,8 @@ def describe(error: BaseException, file: Path) -> tuple[str, str]:
         return "broken", str(error)
     if isinstance(error, FileNotFoundError) and error.filename == str(file):
         return "broken", "the file does not exist; `make stubs` writes it"
-    missing = getattr(error, "name", None)
-    if isinstance(error, AttributeError) and inspect.ismodule(getattr(error, "obj", None)) and missing:
-        if getattr(error.obj, "__file__", None) == str(file):
-            return "broken", f"{verdict.short(file)} has no {missing}"
+    if isinstance(error, AttributeError) and getattr(error.obj, "__file__", None) == str(file):
+        return "broken", f"{verdict.short(file)} has no {error.name}"
     return "broken", f"{type(error).__name__}: {error}{where}{smallest_input(error)}"
 
 
@@ -388,10 +405,9 @@ def learners_lines(error: BaseException, file: Path) -> str:
 
 
 def smallest_input(error: BaseException) -> str:
-    """The falsifying example of Hypothesis, without the fixtures."""
+    """The input to which Hypothesis has shrunk the failure, without the fixtures."""
     for note in getattr(error, "__notes__", []):
-        if note.startswith("Falsifying example"):
-            arguments = [line.strip().rstrip(",") for line in note.splitlines()[1:-1]]
-            drawn = [a for a in arguments if not a.startswith(("impl=", "reference="))]
+        drawn = re.findall(r"^    (?!impl=|reference=)(\w+=.*),$", note, flags=re.M)
+        if drawn and note.endswith("\n)"):
             return f"\n  the smallest input that breaks: {', '.join(drawn)}"
     return ""

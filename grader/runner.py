@@ -6,6 +6,7 @@ all came back passed; whatever else happened to the child, an exit code or a pri
 a verdict.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from grader import verdict
 from grader.canaries import CANARIES
 from grader.chapters import ROOT, Chapter
 
+KIT = ("grader", "solutions", "tests")
 PHASES = {"setup", "call", "teardown"}
 START_LIMIT = 60  # seconds for the child to import its libraries and collect
 GRACE = 3  # seconds past a test's own limit before the child is killed
@@ -37,7 +39,8 @@ class Job:
     folder: Path
     only: str | None = None
     prove: bool = False
-    tests: tuple[str, ...] = ()  # ids; empty for all
+    tests: tuple[str, ...] = ()  # names of test functions; empty for all
+    limit: float = 0  # seconds for a test; 0 for pyproject.toml's
 
 
 @dataclass
@@ -65,6 +68,7 @@ def run(job: Job) -> verdict.ChapterResult:
     problem = message = ""
     notes: list[str] = []
     remaining = job
+    files = {path: path.read_bytes() for path in _files_of(job)}
     while True:
         child = run_child(remaining)
         results.update(child.results)
@@ -76,12 +80,16 @@ def run(job: Job) -> verdict.ChapterResult:
         died = results[child.running.id] = child.running
         died.outcome, died.message = "broken", child.end
         if not child.loaded:
-            died.message = f"{verdict.short(job.folder / job.chapter.file)} cannot be loaded: {child.end}"
+            file = verdict.short(job.folder / job.chapter.file)
+            died.message = f"{file} cannot be loaded: {child.end}"
             break
         left = tuple(_tests_left(job, results, died))
         if not left:
             break
-        remaining = Job(job.chapter, job.folder, job.only, job.prove, left)
+        remaining = replace(job, tests=left)
+    changed = _restore(files)
+    if changed:
+        problem, message = "broken", f"your code changes {', '.join(changed)}; restored"
     result = verdict.judge(job.chapter, job.folder, results, job.only)
     result.problem, result.problem_message, result.notes = problem, message, notes
     if result.status in ("wrong", "broken") and not reference_passes(job.chapter):
@@ -90,10 +98,26 @@ def run(job: Job) -> verdict.ChapterResult:
     return result
 
 
+def _files_of(job: Job) -> list[Path]:
+    """The learner's file and all that judges it: a run must leave them as they are."""
+    kit = [path for folder in KIT for path in (ROOT / folder).rglob("*.py")]
+    return [*kit, *(ROOT / "tests" / "catalogue").glob("*.toml"), job.folder / job.chapter.file]
+
+
+def _restore(files: dict[Path, bytes]) -> list[str]:
+    """Write back what a run changed; the names of the files that were changed."""
+    changed = [p for p, text in files.items() if not p.is_file() or p.read_bytes() != text]
+    for path in changed:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(files[path])
+    return [verdict.short(path) for path in changed]
+
+
 def reference_passes(chapter: Chapter) -> bool:
     """Whether the solution passes on this machine; remembered until files or versions change."""
     digest = hashlib.sha256()
-    for path in [chapter.tests, chapter.solution, chapter.catalogue, *sorted(ROOT.glob("grader/*.py"))]:
+    judges = sorted(ROOT.glob("grader/*.py"))
+    for path in [chapter.tests, chapter.solution, chapter.catalogue, *judges]:
         digest.update(path.read_bytes())
     for package in ("numpy", "pytest", "pytest-timeout", "hypothesis"):
         digest.update(f"{package} {metadata.version(package)}".encode())
@@ -123,12 +147,12 @@ def _problem(child: Run) -> tuple[str, str]:
     if not child.finished:
         return "broken", f"the test process ended early: {child.end}"
     if len(child.canaries) < len(CANARIES) or not all(child.canaries.values()):
-        return "tampered", "a check that must fail passed: your file changes pytest, NumPy or the checks"
+        return "tampered", "a check that must fail passed: your file changes what judges it"
     return "", ""
 
 
 def _tests_left(job: Job, results: dict, died: verdict.TestResult):
-    """What a new child should run: all without a result, but for the exercise that killed the last."""
+    """The tests that have no result, but for those of the exercise that killed the child."""
     for test in verdict.expected_tests(job.chapter):
         if job.only and test.exercises != (job.only,):
             continue
@@ -143,12 +167,14 @@ def _tests_left(job: Job, results: dict, died: verdict.TestResult):
 def run_child(job: Job) -> Run:
     read_end, write_end = os.pipe()
     key = secrets.token_hex(16)
-    arguments = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "pytest_timeout", "--noconftest"]
+    arguments = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
     # The checks say what differs; rewritten asserts would only cost time.
-    arguments += ["--assert=plain", "--import-mode=importlib", f"--impl={job.folder}"]
+    arguments += ["--assert=plain", "--import-mode=importlib", "--noconftest"]
+    arguments += [f"--impl={job.folder}"]
     arguments += ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={ROOT}"]
     arguments += [f"--exercise={job.only}"] if job.only else []
     arguments += ["--prove"] if job.prove else []
+    arguments += ["-o", f"timeout={job.limit}"] if job.limit else []
     arguments += [f"{job.chapter.tests}::{name}" for name in job.tests] or [str(job.chapter.tests)]
     child = subprocess.Popen(
         [sys.executable, "-m", "grader.child"],
@@ -163,7 +189,8 @@ def run_child(job: Job) -> Run:
     os.close(write_end)
     result = Run()
     try:
-        child.stdin.write(json.dumps({"pipe": write_end, "key": key, "arguments": arguments}).encode())
+        order = {"pipe": write_end, "key": key, "arguments": arguments}
+        child.stdin.write(json.dumps(order).encode())
         child.stdin.close()
         _listen(child, read_end, key, result)
     except BrokenPipeError:
@@ -180,7 +207,8 @@ def run_child(job: Job) -> Run:
 
 def child_environment() -> dict[str, str]:
     """One thread, no plugins but those named, no options of the user's own shell."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "PYTHONWARNINGS"))}
+    dropped = ("PYTEST_", "PYTHONWARNINGS")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     environment |= dict.fromkeys(threads, "1")
     return environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
@@ -196,7 +224,9 @@ def _listen(child: subprocess.Popen, records: int, key: str, result: Run):
         while not result.finished and selector.get_map():
             left = deadline - time.monotonic()
             if left <= 0:
-                waited = f"no answer in {result.limit:g} s" if result.running else "no answer in time"
+                waited = (
+                    f"no answer in {result.limit:g} s" if result.running else "no answer in time"
+                )
                 result.end = f"{waited}, and the process had to be killed"
                 return
             for ready, _ in selector.select(left):
@@ -266,8 +296,6 @@ def _how_it_ended(code: int) -> str:
 
 
 def _end_group(child: subprocess.Popen):
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     child.wait()

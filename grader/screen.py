@@ -8,7 +8,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grader.chapters import ROOT, Chapter
 from grader.verdict import ChapterResult, ExerciseResult, TestResult, short
 
 COLORS = {
@@ -20,7 +19,7 @@ COLORS = {
     "in progress": "yellow",
     "not started": "dim",
 }
-DETAILED = 3  # failing tests shown in full, per exercise
+DETAILED = 3  # failing test functions shown in full, per exercise
 PRINTED_LINES = 8
 
 
@@ -89,13 +88,22 @@ def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: i
     parts: list = [Text(f"{name}: {len(failing)} of {len(tests)} {fail}", "bold red")]
     if line:
         parts[0].append(f"  {short(result.file)}:{line}", "not bold default")
-    for test in failing[:DETAILED]:
-        parts += [Text(), Text(f"  {test.id}"), _paragraph(test.message, 4)]
-        printed = test.printed.strip().splitlines()[-PRINTED_LINES:]
+    groups: dict[str, list[TestResult]] = {}
+    for test in failing:
+        groups.setdefault(test.id.split("[")[0], []).append(test)
+    # The smallest input that breaks is worth a place among those shown.
+    shown = sorted(groups, key=lambda name: "the smallest input" not in groups[name][0].message)
+    shown = shown[:DETAILED]
+    for function, cases in groups.items():
+        if function not in shown:
+            continue
+        also = f" and {len(cases) - 1} more like it" if len(cases) > 1 else ""
+        parts += [Text(), Text(f"  {cases[0].id}{also}"), _paragraph(cases[0].message, 4)]
+        printed = cases[0].printed.strip().splitlines()[-PRINTED_LINES:]
         if printed:
             parts += [_paragraph("it printed:", 4), _paragraph("\n".join(printed), 6)]
-    if len(failing) > DETAILED:
-        parts.append(Text(f"\n  and {len(failing) - DETAILED} more"))
+    if len(groups) > DETAILED:
+        parts += [Text(), Text(f"  and {len(groups) - DETAILED} more tests")]
     wrong = {w.id: w for w in result.chapter.misconceptions}
     for found in dict.fromkeys(identity for test in failing for identity in test.diagnosis):
         pitfall = f"{short(result.chapter.walkthrough)}#{found}"
@@ -106,7 +114,7 @@ def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: i
 
 def _shared_message(result: ChapterResult) -> str:
     """The one message when every test says the same, as for a file that cannot be loaded."""
-    messages = {t.message for t in result.tests if t.outcome == "broken" and "waits" not in t.message}
+    messages = {test.message for test in result.tests if test.outcome == "broken"}
     stuck = [t for t in result.tests if t.outcome not in ("broken", "not started")]
     return messages.pop() if len(messages) == 1 and not stuck and len(result.tests) > 1 else ""
 

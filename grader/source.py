@@ -6,6 +6,7 @@ function is the answer. The stub raises NotImplementedError there.
 
 import ast
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -33,12 +34,12 @@ def answers(text: str, where: str) -> list[Answer]:
             the message starts with `where` and the line.
     """
     lines = text.splitlines()
-    functions = list(_functions(ast.parse(text)))
+    all_functions = list(functions(ast.parse(text)))
     found: list[Answer] = []
     for index, line in enumerate(lines):
         if line.strip() != MARKER:
             continue
-        around = [(name, f) for name, f in functions if f.lineno <= index + 1 and index < _end(f, lines)]
+        around = [pair for pair in all_functions if pair[1].lineno <= index < _end(pair[1], lines)]
         if not around:
             raise ValueError(f"{where}:{index + 1}: {MARKER!r} stands outside a function")
         name, function = max(around, key=lambda pair: pair[1].lineno)
@@ -121,18 +122,16 @@ def imports_of_own_solution(code: bytes, chapter: Chapter, path: Path) -> list[i
 
 def lines_of(code: bytes, names: list[str]) -> dict[str, int]:
     """The line on which each of these functions or methods starts, of those that are there."""
-    try:
-        return {name: f.lineno for name, f in _functions(ast.parse(code)) if name in names}
-    except (SyntaxError, ValueError):
-        return {}
+    return {name: f.lineno for name, f in _functions_of(code).items() if name in names}
 
 
-def _functions(node: ast.AST, prefix: str = ""):
+def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Every function below `node` with its qualified name, `Class.method`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + child.name, child
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from _functions(child, f"{prefix}{child.name}.")
+            yield from functions(child, f"{prefix}{child.name}.")
 
 
 def _end(function: ast.FunctionDef, lines: list[str]) -> int:
@@ -148,16 +147,23 @@ def _end(function: ast.FunctionDef, lines: list[str]) -> int:
 
 
 def is_untouched(text: str, chapter: Chapter) -> bool:
-    """Whether no exercise of this text has been begun: each function ends at its stub's raise."""
+    """Whether every exercise is there and none has been begun."""
+    names = {exercise.name for exercise in chapter.exercises}
+    return names <= _functions_of(text).keys() and not begun(text, chapter)
+
+
+def begun(text: str, chapter: Chapter) -> set[str]:
+    """The exercises whose function does not end at its stub's raise."""
+    found = set()
+    for name, function in _functions_of(text).items():
+        raising = f"raise NotImplementedError({not_started(chapter, name)!r})"
+        if ast.unparse(function.body[-1]) != raising:
+            found.add(name)
+    return found & {exercise.name for exercise in chapter.exercises}
+
+
+def _functions_of(text: str | bytes) -> dict[str, ast.FunctionDef]:
     try:
-        functions = dict(_functions(ast.parse(text)))
+        return dict(functions(ast.parse(text)))
     except (SyntaxError, ValueError):
-        return False
-    for exercise in chapter.exercises:
-        if exercise.name not in functions:
-            return False
-        last = functions[exercise.name].body[-1]
-        wanted = f"raise NotImplementedError({not_started(chapter, exercise.name)!r})"
-        if ast.unparse(last) != wanted:
-            return False
-    return True
+        return {}

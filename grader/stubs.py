@@ -13,7 +13,7 @@ def stub_of(chapter: Chapter) -> str:
 
 
 def write_all() -> list[str]:
-    """Write every stub that is missing or out of date; a line for each chapter says what was done."""
+    """Write every stub that is missing or out of date; a line for each chapter says so."""
     return [f"{short(chapter.stub)}: {write(chapter)}" for chapter in all_chapters()]
 
 

@@ -1,10 +1,12 @@
 """A learner's file as a module, and the exercises that stand in it for one test."""
 
+import ast
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from grader import source
+from grader import forbidden, source
 from grader.chapters import Chapter
 
 MISSING = object()
@@ -41,9 +43,19 @@ def read(chapter: Chapter, folder: Path) -> ModuleType:
     code = path.read_bytes()
     for line in source.imports_of_own_solution(code, chapter, path):
         raise CannotLoad(
-            f"line {line} imports solutions.{chapter.stem}, this chapter's own answer: delete that line"
+            f"line {line} imports solutions.{chapter.stem}, this chapter's answer: delete the line"
         )
     return source.load(chapter.stem, code, path)
+
+
+@functools.cache
+def forbidden_calls(chapter: Chapter, file: Path, exercise: str) -> list[forbidden.ForbiddenCall]:
+    """What the file calls against the exercise's rules; nothing for a file that does not parse."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return forbidden.forbidden_calls(tree, exercise, chapter.exercise(exercise).forbids)
 
 
 def reference(chapter: Chapter) -> ModuleType:

@@ -114,8 +114,9 @@ def judge(
 ) -> ChapterResult:
     """Put test results in the order of the chapter; a test without a result is broken."""
     file = folder / chapter.file
-    lines = source.lines_of(file.read_bytes(), [e.name for e in chapter.exercises]) if file.is_file() else {}
-    by_exercise: dict[str, list[TestResult]] = {e.name: [] for e in chapter.exercises}
+    names = [exercise.name for exercise in chapter.exercises]
+    lines = source.lines_of(file.read_bytes(), names) if file.is_file() else {}
+    by_exercise: dict[str, list[TestResult]] = {name: [] for name in names}
     together = []
     for test in expected_tests(chapter):
         found = [r for r in results.values() if r.id.split("[")[0] == test.name]
@@ -143,7 +144,9 @@ def untouched(chapter: Chapter, folder: Path, only: str | None = None) -> Chapte
         waits = source.not_started(chapter, test.exercises[-1])
         for case in range(test.cases):
             identity = test.name if test.cases == 1 else f"{test.name}[{case}]"
-            results[identity] = TestResult(identity, test.exercises, test.line, "not started", waits)
+            results[identity] = TestResult(
+                identity, test.exercises, test.line, "not started", waits
+            )
     return judge(chapter, folder, results, only)
 
 

@@ -68,11 +68,11 @@ def cached_length(tokens: np.ndarray, p: dict, cache: dict | None) -> int:
         shapes = [np.shape(cache.get(name)) for name in "kv"]
         S = shapes[0][2] if len(shapes[0]) == 4 else 0
         if shapes != [(B, H, S, D // H)] * 2:
-            raise ValueError(f"cache must hold k and v of shape ({B}, {H}, S, {D // H}), got {shapes}")
+            wanted = f"({B}, {H}, S, {D // H})"
+            raise ValueError(f"cache must hold k and v of shape {wanted}, got {shapes}")
     if S + T > len(p["position"]):
-        raise ValueError(
-            f"tokens reach position {S + T - 1}, the position table ends at {len(p['position']) - 1}"
-        )
+        last = len(p["position"]) - 1
+        raise ValueError(f"tokens reach position {S + T - 1}, the position table ends at {last}")
     return S
 
 

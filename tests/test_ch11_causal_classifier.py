@@ -92,7 +92,7 @@ def test_the_feed_forward_reads_the_normed_stream_and_is_added_to_it(impl):
 
 @pytest.mark.exercise("forward")
 def test_the_feed_forward_reads_what_attention_has_added(impl):
-    # x = (1, -1) and v doubles its difference the other way: x + a = (1 - 3S, -1 + 3S), near (-2, 2)
+    # x = (1, -1) and v turns it round and trebles it: x + a = (1 - 3S, -1 + 3S), near (-2, 2)
     # ff1 hands on feature 0 of the normed sum, near -1; ff2 adds gelu(-1) = -0.1588080 to feature 0
     p = silent([[1, -1]]) | {"v": -3 * np.eye(2), "o": np.eye(2)}
     p["ff1"][0, 0] = 1.0
@@ -106,7 +106,8 @@ def test_each_head_scales_its_scores_by_its_own_width(impl):
     # a = (1, -1, 1, -1), b = (1, 1, -1, -1); both heads have width 2, q doubles head 1
     # at b, head 0: scores 0 for a, 2 S^2 for b, over sqrt(2): weight w0 = sigmoid(sqrt(2) S^2) on b
     #       head 1: twice that, w1 = sigmoid(2 sqrt(2) S^2)
-    # head 0 mixes (S, -S), (S, S) to (S, S (2 w0 - 1)); head 1 (S, -S), (-S, -S) to (S (1 - 2 w1), -S)
+    # head 0 mixes (S, -S) and (S, S) to (S, S (2 w0 - 1))
+    # head 1 mixes (S, -S) and (-S, -S) to (S (1 - 2 w1), -S)
     p = silent([[1, -1, 1, -1], [1, 1, -1, -1]], heads=2)
     p |= {"q": np.diag([1.0, 1, 2, 2]), "k": np.eye(4), "v": np.eye(4), "o": np.eye(4)}
     _, hidden, _ = impl.forward(np.array([[0, 1]]), p)
@@ -117,7 +118,7 @@ def test_each_head_scales_its_scores_by_its_own_width(impl):
 
 @pytest.mark.exercise("forward")
 def test_queries_ask_and_keys_answer(impl):
-    # a = (1, -1, 1, -1), c = (1, -1, -1, 1); q reads feature 1, k reads feature 2, v reads feature 2
+    # a = (1, -1, 1, -1), c = (1, -1, -1, 1); q reads feature 1, k and v read feature 2
     # at c: q = -S; keys S at a, -S at c: scores -S^2 and S^2, over sqrt(4)
     # weight on c = sigmoid(S^2), on a 1 - that; values S and -S: S (1 - 2 sigmoid(S^2))
     # with q and k exchanged both scores are equal and nothing is added
@@ -470,7 +471,10 @@ def test_classification_loss_refuses_logits_without_classes(impl):
     )
 )
 def test_classification_loss_agrees_with_reference(impl, reference, rows):
-    logits, labels = np.array([row[:2] for row in rows], dtype=float), np.array([r[2] for r in rows])
+    logits, labels = (
+        np.array([row[:2] for row in rows], dtype=float),
+        np.array([r[2] for r in rows]),
+    )
     expected = reference.classification_loss(logits, labels)
     assert_close(impl.classification_loss(logits, labels), expected, "the mean loss")
 

@@ -1,0 +1,45 @@
+"""`make check`: everything that must hold before a change is good."""
+
+import subprocess
+import sys
+import time
+from functools import partial
+
+from grader import prove, runner
+from grader.chapters import ROOT, Chapter, all_chapters
+
+COMMANDS = {
+    "lint": ["ruff", "check", "--quiet", "."],
+    "format": ["ruff", "format", "--check", "--quiet", "."],
+    "the kit's own tests and documents": ["pytest", "tests/kit", "-q", "--no-header"],
+}
+
+
+def run(chapter: Chapter | None = None) -> int:
+    """Run every step, or one chapter's; print a line for each and what is wrong."""
+    chapters = [chapter] if chapter else all_chapters()
+    steps = [(name, partial(_command, command)) for name, command in COMMANDS.items()]
+    steps = [] if chapter else steps
+    steps += [(f"proofs of {chapter.stem}", partial(prove.prove, chapter)) for chapter in chapters]
+    failed = 0
+    for name, step in steps:
+        began = time.monotonic()
+        faults = step()
+        failed += bool(faults)
+        seconds = time.monotonic() - began
+        print(f"{'FAILED' if faults else 'ok':8}{name} ({seconds:.1f} s)", flush=True)
+        for fault in faults:
+            print("        " + fault.replace("\n", "\n        "))
+    print(f"{len(steps) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def _command(command: list[str]) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env=runner.child_environment(),
+        capture_output=True,
+        text=True,
+    )
+    return [(done.stdout + done.stderr).strip()] if done.returncode else []
