@@ -139,7 +139,7 @@ def forward(
         (1, 1, 3, 2)
 
     Always true:
-        * hidden at t does not depend on tokens after t;
+        * hidden at t does not depend on tokens after t (as long as all is finite);
         * chunks fed one after another, each with the last one's cache, give what one pass gives.
     """
     raise NotImplementedError("ch11 forward")
@@ -152,7 +152,8 @@ def mean_pool(hidden: np.ndarray, pooling_mask: np.ndarray) -> np.ndarray:
 
     Args:
         hidden:       (B, T, D) float.
-        pooling_mask: (B, T), True (or 1) = a real token; right-padded, at least one per row.
+        pooling_mask: (B, T), bool or 0 and 1 of any dtype, True = a real token; right-padded, at
+                      least one per row.
 
     Returns:
         (B, D) float.
@@ -178,7 +179,8 @@ def last_valid_pool(hidden: np.ndarray, pooling_mask: np.ndarray) -> np.ndarray:
 
     Args:
         hidden:       (B, T, D) float.
-        pooling_mask: (B, T), True (or 1) = a real token; right-padded, at least one per row.
+        pooling_mask: (B, T), bool or 0 and 1 of any dtype, True = a real token; right-padded, at
+                      least one per row.
 
     Returns:
         (B, D) float.
@@ -209,7 +211,8 @@ def classify(
     Args:
         tokens:       (B, T) integers in 0..V-1; any id may stand under the mask.
         p:            parameters, as from `initialize`.
-        pooling_mask: (B, T), True (or 1) = a real token; right-padded, at least one per row.
+        pooling_mask: (B, T), bool or 0 and 1 of any dtype, True = a real token; right-padded, at
+                      least one per row.
         head:         (D, C) float.
         bias:         (C,) float.
 
@@ -247,7 +250,7 @@ def classification_loss(logits: np.ndarray, labels: np.ndarray) -> float:
         float, in nats.
 
     Raises:
-        ValueError: naming `logits` (not two axes) or `labels` (not integers, not one per row,
+        ValueError: naming `logits` (not two axes) or `labels` (not integers, not of shape (B,),
             outside 0..C-1).
 
     Example (log(1 + e^-2)):

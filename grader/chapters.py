@@ -116,5 +116,10 @@ def find_chapter(text: str) -> Chapter:
     for chapter in all_chapters():
         if text == chapter.stem or (match and "_" not in text and int(match[1]) == chapter.number):
             return chapter
+        if text in [exercise.name for exercise in chapter.exercises]:
+            raise UsageError(
+                f"{text} is an exercise of chapter {chapter.number}: "
+                f"make test chapter={chapter.number} exercise={text}"
+            )
     listing = "; ".join(f"{chapter.number} {chapter.title}" for chapter in all_chapters())
     raise UsageError(f"there is no chapter {text!r}; there are: {listing}")

@@ -8,15 +8,13 @@ the learner's code is not given. The parent decides what the records mean.
 import json
 import os
 import sys
+import tempfile
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
-from grader import canaries
-from grader.plugin import is_judged, new_result
-
-MEMORY = 4 * 2**30  # bytes above what the process has when it starts
-FILE_SIZE = 64 * 2**20
+from grader import canaries, plugin, sandbox
 
 
 class CanaryItem(pytest.Item):
@@ -42,11 +40,16 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_timeout_set_timer(self, item, settings):
-        if is_judged(item):
-            self.send("start", test=asdict(new_result(item)), limit=settings.timeout)
+        if plugin.is_judged(item):
+            self.send("start", test=asdict(plugin.new_result(item)), limit=settings.timeout)
 
     def pytest_configure(self, config):
         config.option.tbstyle = "native"  # nobody reads the tracebacks; long ones take their time
+
+    def pytest_collection_finish(self):
+        # Collecting runs no learner code; from here on it may run.
+        sandbox.limit_resources()
+        sandbox.write_only_below(tempfile.gettempdir(), str(plugin.HYPOTHESIS_HOME), "/dev")
 
     def pytest_collectreport(self, report):
         if report.failed:
@@ -56,8 +59,14 @@ class Recorder:
         result = getattr(report, "kit", None)
         if result is not None:
             self.send("report", phase=report.when, test=asdict(result))
-        elif report.when == "call" and report.nodeid.startswith("canary"):
-            self.send("canary", name=report.nodeid.removeprefix("canary::"), failed=report.failed)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item, call):
+        report = yield
+        if isinstance(item, CanaryItem) and call.when == "call":
+            said = plugin.describe(call.excinfo.value, Path())[0] if call.excinfo else "passed"
+            self.send("canary", name=item.name, failed=report.failed and said == "wrong")
+        return report
 
     def pytest_kit_diagnosis(self, exercise, wrong):
         self.send("diagnosis", exercise=exercise, wrong=wrong.id)
@@ -75,7 +84,6 @@ def main():
     job = json.load(sys.stdin)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.set_inheritable(job["pipe"], False)
-    limit_resources()
     recorder = Recorder(job["pipe"], job["key"])
     code = pytest.main(job["arguments"], plugins=[recorder])
     recorder.send("exit", code=int(code))
@@ -83,24 +91,6 @@ def main():
     # A thread that the learner's code left running must not keep the process.
     sys.stdout.flush()
     os._exit(0)
-
-
-def limit_resources():
-    """Contain memory bombs and floods of output; where a limit is refused, go on without it."""
-    try:
-        import resource
-    except ImportError:
-        return
-    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: FILE_SIZE}
-    if sys.platform == "linux":
-        with open("/proc/self/status") as status:
-            held = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
-        limits[resource.RLIMIT_DATA] = held + MEMORY
-    for which, value in limits.items():
-        try:
-            resource.setrlimit(which, (value, resource.getrlimit(which)[1]))
-        except (ValueError, OSError):
-            continue
 
 
 if __name__ == "__main__":

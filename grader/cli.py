@@ -43,6 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         print(f"grader: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        print(
+            f"grader: {error.name} is not installed for {sys.executable}; "
+            f"try {sys.executable} -m pip install -r requirements.txt",
+            file=sys.stderr,
+        )
+        return 3
     except KeyboardInterrupt:
         print("\ngrader: stopped", file=sys.stderr)
         return 130
@@ -50,8 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def command_test(options) -> int:
     folder = folder_of(options.impl)
-    if options.exercise and not options.chapter:
-        raise UsageError("an exercise needs its chapter: make test chapter=11 exercise=mean_pool")
     chosen = [find_chapter(options.chapter)] if options.chapter else all_chapters()
     if options.exercise:
         chosen[0].exercise(options.exercise)

@@ -25,6 +25,10 @@ from grader.checks import Different, is_not_started, same_answer
 
 DIAGNOSIS_SECONDS = 1.0
 PRINTED_KEPT = 2000
+# Taken before any learner code runs: it might replace pytest's own.
+SKIPS = (pytest.skip.Exception, pytest.xfail.Exception)
+FAILURES = (AssertionError, pytest.fail.Exception)
+HYPOTHESIS_HOME = ROOT / ".practice" / "hypothesis"
 
 learners_module = pytest.StashKey[submission.Submission]()
 error_of = pytest.StashKey[BaseException]()
@@ -32,6 +36,10 @@ error_of = pytest.StashKey[BaseException]()
 
 class NoAnswer(BaseException):
     """A test's time is up. Not an Exception: Hypothesis would take it for a counterexample."""
+
+
+class NotRun(Exception):
+    """A test left out because its exercise has hung before: one wait is enough."""
 
 
 class NotAllowed(Exception):
@@ -63,7 +71,8 @@ def pytest_configure(config):
 def _configure_hypothesis():
     from hypothesis import HealthCheck, Phase, configuration, settings
 
-    configuration.set_hypothesis_home_dir(ROOT / ".practice" / "hypothesis")
+    HYPOTHESIS_HOME.mkdir(parents=True, exist_ok=True)
+    configuration.set_hypothesis_home_dir(HYPOTHESIS_HOME)
     settings.register_profile(
         "kit",
         derandomize=True,
@@ -105,6 +114,7 @@ class Judge:
         self.now: pytest.Item | None = None
         self.loaded: dict[str, submission.Submission] = {}
         self.results: dict[Chapter, dict[str, verdict.TestResult]] = defaultdict(dict)
+        self.unanswered: dict[str, str] = {}  # exercises, and the test in which each hung
         self.failures: dict[tuple, list[pytest.Function]] = defaultdict(list)
 
     # Collection ----------------------------------------------------------------------------
@@ -157,6 +167,8 @@ class Judge:
                 raise Waiting(f"waits for {', '.join(waits)}")
         if not planted_in(item):
             self._refuse_forbidden_calls(item, names)
+            for hung in (self.unanswered[n] for n in names if n in self.unanswered):
+                raise NotRun(f"not run, since {hung} gave no answer")
         already = self.loaded.get(loaded_as(item))
         if already:
             already.judge_only(names)
@@ -228,6 +240,8 @@ class Judge:
         earlier = self.results[chapter_of(item.path)].get(item.name)
         if earlier is None or earlier.outcome == "passed":
             self.results[chapter_of(item.path)][item.name] = result
+        if isinstance(error, NoAnswer) and call.when == "call":
+            self.unanswered.update(dict.fromkeys(result.exercises, item.name))
         if result.outcome == "wrong" and len(result.exercises) == 1 and not is_property(item):
             item.stash[error_of] = error
             self.failures[(chapter_of(item.path), result.exercises[0])].append(item)
@@ -240,7 +254,7 @@ class Judge:
             return result
         file = self.folder / chapter.file
         result.outcome, result.message = describe(error, file)
-        if result.outcome == "broken" and when == "setup":
+        if result.outcome == "broken" and when == "setup" and not isinstance(error, NotRun):
             result.message = f"{verdict.short(file)} cannot be loaded: {result.message}"
         printed = "".join(text for _, kind, text in item._report_sections if kind == "stdout")
         result.printed = printed[-PRINTED_KEPT:]
@@ -259,28 +273,39 @@ class Judge:
         return ended
 
     def _diagnose(self, failed: list[pytest.Function]) -> list[Misconception]:
-        """The misconceptions that give the learner's numbers and fail the same tests."""
+        """The misconceptions that give the learner's numbers and fail the same tests.
+
+        Of several, those that give the learner's numbers in the most tests.
+        """
         deadline = time.monotonic() + DIAGNOSIS_SECONDS
         failed = [item for item in failed if not item.get_closest_marker("trains")]
-        first = next((item for item in failed if informative(item.stash[error_of])), None)
-        found = []
-        for candidate in self.wrong_items[key_of(first)] if first else []:
+        failed.sort(key=lambda item: not informative(item.stash[error_of]))
+        agreeing: dict[str, int] = {}
+        candidates = (
+            [planted_in(item) for item in self.wrong_items[key_of(failed[0])]] if failed else []
+        )
+        for wrong in candidates:
+            agreed = self._agreements(wrong, failed, deadline)
+            if agreed:
+                agreeing[wrong.id] = agreed
+        if time.monotonic() > deadline:
+            return []
+        most = max(agreeing.values(), default=0)
+        return [wrong for wrong in candidates if agreeing.get(wrong.id) == most]
+
+    def _agreements(self, wrong: Misconception, failed: list, deadline: float) -> int:
+        """In how many failed tests a wrong answer gives the learner's numbers; 0 rules it out."""
+        count = 0
+        for item in failed:
             if time.monotonic() > deadline:
-                return []
-            actual = getattr(run_aside(candidate), "actual", None)
-            if not same_answer(actual, first.stash[error_of].actual):
-                continue
-            wrong = planted_in(candidate)
-            others = [
-                other
-                for item in failed
-                if item is not first
-                for other in self.wrong_items[key_of(item)]
-                if planted_in(other) is wrong
-            ]
-            if all(isinstance(run_aside(other), AssertionError) for other in others):
-                found.append(wrong)
-        return found if time.monotonic() <= deadline else []
+                return 0
+            planted = next(i for i in self.wrong_items[key_of(item)] if planted_in(i) is wrong)
+            error, learners = run_aside(planted), item.stash[error_of]
+            same = same_answer(getattr(error, "actual", None), getattr(learners, "actual", None))
+            if not isinstance(error, AssertionError) or (item is failed[0] and not same):
+                return 0
+            count += same
+        return count
 
     # Plain pytest's terminal ---------------------------------------------------------------
 
@@ -339,8 +364,8 @@ def planted_in(item) -> Misconception | None:
 
 def key_of(item) -> tuple:
     """The same for a test and for its runs on wrong answers."""
-    indices = item.callspec.indices if hasattr(item, "callspec") else {}
-    case = sorted((name, index) for name, index in indices.items() if name != "impl")
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    case = sorted((name, id(value)) for name, value in params.items() if name != "impl")
     return (item.path, item.originalname, *case)
 
 
@@ -371,14 +396,16 @@ def describe(error: BaseException, file: Path) -> tuple[str, str]:
         return "not started", str(error)
     if isinstance(error, NotAllowed):
         return "wrong", str(error)
-    if isinstance(error, pytest.skip.Exception | pytest.xfail.Exception):
+    if isinstance(error, SKIPS):
         return "wrong", f"a skip is not a pass{where}"
     if type(error).__name__ == "FlakyFailure":
         return "wrong", "the same input failed once and passed once: does state stay between calls?"
     if isinstance(error, OSError) and "reading from stdin" in str(error):
         return "wrong", f"input() and reading from stdin are not available in tests{where}"
-    if isinstance(error, Different | AssertionError | pytest.fail.Exception):
+    if isinstance(error, FAILURES):
         return "wrong", f"{str(error) or 'an assert fails'}{where}{smallest_input(error)}"
+    if isinstance(error, NotRun):
+        return "broken", str(error)
     if isinstance(error, NoAnswer):
         return "broken", f"{error}{where}"
     if isinstance(error, SystemExit):

@@ -15,6 +15,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -24,7 +25,6 @@ from grader import verdict
 from grader.canaries import CANARIES
 from grader.chapters import ROOT, Chapter
 
-KIT = ("grader", "solutions", "tests")
 PHASES = {"setup", "call", "teardown"}
 START_LIMIT = 60  # seconds for the child to import its libraries and collect
 GRACE = 3  # seconds past a test's own limit before the child is killed
@@ -55,6 +55,7 @@ class Run:
     loaded: bool = False  # whether any test got past its setup
     uncollectable: str = ""
     forged: bool = False
+    internal_error: bool = False  # pytest's own, or wrong arguments
     finished: bool = False
     end: str = ""
     output: bytes = b""
@@ -66,9 +67,9 @@ def run(job: Job) -> verdict.ChapterResult:
     began = time.monotonic()
     results: dict[str, verdict.TestResult] = {}
     problem = message = ""
+    missing = "this test did not run"
     notes: list[str] = []
     remaining = job
-    files = {path: path.read_bytes() for path in _files_of(job)}
     while True:
         child = run_child(remaining)
         results.update(child.results)
@@ -81,36 +82,22 @@ def run(job: Job) -> verdict.ChapterResult:
         died.outcome, died.message = "broken", child.end
         if not child.loaded:
             file = verdict.short(job.folder / job.chapter.file)
-            died.message = f"{file} cannot be loaded: {child.end}"
+            missing = died.message = f"{file} cannot be loaded: {child.end}"
             break
         left = tuple(_tests_left(job, results, died))
         if not left:
             break
         remaining = replace(job, tests=left)
-    changed = _restore(files)
-    if changed:
-        problem, message = "broken", f"your code changes {', '.join(changed)}; restored"
-    result = verdict.judge(job.chapter, job.folder, results, job.only)
+    result = verdict.judge(job.chapter, job.folder, results, job.only, missing)
     result.problem, result.problem_message, result.notes = problem, message, notes
-    if result.status in ("wrong", "broken") and not reference_passes(job.chapter):
-        result.problem, result.problem_message = "environment", "the reference itself fails here"
+    if result.status in ("wrong", "broken", "environment"):
+        if not reference_passes(job.chapter):
+            result.problem = "environment"
+            result.problem_message = message or "the reference itself fails here"
+        elif result.problem == "environment":
+            result.problem = "broken"
     result.seconds = time.monotonic() - began
     return result
-
-
-def _files_of(job: Job) -> list[Path]:
-    """The learner's file and all that judges it: a run must leave them as they are."""
-    kit = [path for folder in KIT for path in (ROOT / folder).rglob("*.py")]
-    return [*kit, *(ROOT / "tests" / "catalogue").glob("*.toml"), job.folder / job.chapter.file]
-
-
-def _restore(files: dict[Path, bytes]) -> list[str]:
-    """Write back what a run changed; the names of the files that were changed."""
-    changed = [p for p, text in files.items() if not p.is_file() or p.read_bytes() != text]
-    for path in changed:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(files[path])
-    return [verdict.short(path) for path in changed]
 
 
 def reference_passes(chapter: Chapter) -> bool:
@@ -139,9 +126,9 @@ def _problem(child: Run) -> tuple[str, str]:
         return "broken", "something other than the grader wrote to the grader's pipe"
     if child.uncollectable:
         return "environment", child.uncollectable
-    if not child.results and not child.running:
+    if (not child.results and not child.running) or child.internal_error:
         printed = child.output.decode(errors="replace").strip().splitlines()[-8:]
-        return "environment", "\n".join([f"no test could be started: {child.end}", *printed])
+        return "environment", "\n".join([f"pytest could not run the tests {child.end}", *printed])
     if child.running:
         return "", ""
     if not child.finished:
@@ -176,29 +163,30 @@ def run_child(job: Job) -> Run:
     arguments += ["--prove"] if job.prove else []
     arguments += ["-o", f"timeout={job.limit}"] if job.limit else []
     arguments += [f"{job.chapter.tests}::{name}" for name in job.tests] or [str(job.chapter.tests)]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "grader.child"],
-        cwd=ROOT,
-        env=child_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        pass_fds=[write_end],
-        start_new_session=True,
-    )
-    os.close(write_end)
     result = Run()
-    try:
-        order = {"pipe": write_end, "key": key, "arguments": arguments}
-        child.stdin.write(json.dumps(order).encode())
-        child.stdin.close()
-        _listen(child, read_end, key, result)
-    except BrokenPipeError:
-        result.end = "it could not be started"
-    finally:
-        os.close(read_end)
-        _end_group(child)
-        child.stdout.close()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "grader.child"],
+            cwd=ROOT,
+            env=child_environment() | {"TMPDIR": scratch},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[write_end],
+            start_new_session=True,
+        )
+        os.close(write_end)
+        try:
+            order = {"pipe": write_end, "key": key, "arguments": arguments}
+            child.stdin.write(json.dumps(order).encode())
+            child.stdin.close()
+            _listen(child, read_end, key, result)
+        except BrokenPipeError:
+            result.end = "it could not be started"
+        finally:
+            os.close(read_end)
+            _end_group(child)
+            child.stdout.close()
     for test in list(result.results.values()):
         if test.outcome == "passed" and result.phases[test.id] != PHASES:
             del result.results[test.id]
@@ -286,6 +274,7 @@ def _take(line: bytes, key: str, result: Run):
             result.uncollectable = record["message"]
         case "exit":
             result.finished = True
+            result.internal_error = record["code"] in (3, 4)
 
 
 def _how_it_ended(code: int) -> str:

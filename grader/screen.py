@@ -84,8 +84,7 @@ def details(result: ChapterResult) -> Group:
 
 def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: int) -> list:
     failing = [test for test in tests if test.outcome in ("wrong", "broken")]
-    fail = "test fails" if len(failing) == 1 else "tests fail"
-    parts: list = [Text(f"{name}: {len(failing)} of {len(tests)} {fail}", "bold red")]
+    parts: list = [Text(f"{name}: {len(failing)} of {len(tests)} tests fail", "bold red")]
     if line:
         parts[0].append(f"  {short(result.file)}:{line}", "not bold default")
     groups: dict[str, list[TestResult]] = {}
@@ -97,13 +96,14 @@ def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: i
     for function, cases in groups.items():
         if function not in shown:
             continue
-        also = f" and {len(cases) - 1} more like it" if len(cases) > 1 else ""
-        parts += [Text(), Text(f"  {cases[0].id}{also}"), _paragraph(cases[0].message, 4)]
+        others = [case.id.removeprefix(function) for case in cases[1:]]
+        also = f" and {' '.join(others)}" if others else ""
+        parts += [Text(), _paragraph(f"{cases[0].id}{also}", 2), _paragraph(cases[0].message, 4)]
         printed = cases[0].printed.strip().splitlines()[-PRINTED_LINES:]
         if printed:
             parts += [_paragraph("it printed:", 4), _paragraph("\n".join(printed), 6)]
     if len(groups) > DETAILED:
-        parts += [Text(), Text(f"  and {len(groups) - DETAILED} more tests")]
+        parts += [Text(), Text(f"  and {', '.join(name for name in groups if name not in shown)}")]
     wrong = {w.id: w for w in result.chapter.misconceptions}
     for found in dict.fromkeys(identity for test in failing for identity in test.diagnosis):
         pitfall = f"{short(result.chapter.walkthrough)}#{found}"
@@ -125,7 +125,7 @@ def next_action(results: list[ChapterResult], impl: str = "") -> str:
     for result in results:
         number = result.chapter.number
         if result.problem == "environment":
-            return "Next: reinstall with `rm -rf .venv`, then run this again."
+            return "Next: install what requirements.txt lists, or rm -rf .venv and try again."
         if result.status == "done":
             continue
         again = f"make test chapter={number}"
@@ -136,6 +136,7 @@ def next_action(results: list[ChapterResult], impl: str = "") -> str:
             return f"Next: make the exercises work together, then {again}{where}"
         verb = "mend" if first.status in ("wrong", "broken") else "write"
         line = f"{short(result.file)}:{first.line}" if first.line else short(result.file)
+        again += f" exercise={first.exercise.name}"
         return f"Next: {verb} {first.exercise.name} in {line}, then\n      {again}{where}"
     return "Next: " + _after(results)
 

@@ -110,9 +110,16 @@ def _status(parts: list[str]) -> str:
 
 
 def judge(
-    chapter: Chapter, folder: Path, results: dict[str, TestResult], only: str | None = None
+    chapter: Chapter,
+    folder: Path,
+    results: dict[str, TestResult],
+    only: str | None = None,
+    missing: str = "this test did not run",
 ) -> ChapterResult:
-    """Put test results in the order of the chapter; a test without a result is broken."""
+    """Put test results in the order of the chapter; a test without a result is broken.
+
+    `missing` is the message of such a test.
+    """
     file = folder / chapter.file
     names = [exercise.name for exercise in chapter.exercises]
     lines = source.lines_of(file.read_bytes(), names) if file.is_file() else {}
@@ -120,10 +127,9 @@ def judge(
     together = []
     for test in expected_tests(chapter):
         found = [r for r in results.values() if r.id.split("[")[0] == test.name]
-        missing = test.cases - len(found)
         found += [
-            TestResult(test.name, test.exercises, test.line, "broken", "this test did not run")
-            for _ in range(missing)
+            TestResult(test.name, test.exercises, test.line, "broken", missing)
+            for _ in range(test.cases - len(found))
         ]
         if test.integration:
             together += found

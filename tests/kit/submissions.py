@@ -1,0 +1,38 @@
+"""Helpers for the kit's own tests: a submission is chapter 11's solution with something changed."""
+
+from pathlib import Path
+
+from grader import stubs
+from grader.chapters import find_chapter
+from grader.runner import Job, run
+from grader.verdict import ChapterResult
+
+CHAPTER = find_chapter("11")
+SOLUTION = CHAPTER.solution.read_text(encoding="utf-8")
+STUB = stubs.stub_of(CHAPTER)
+POOLED = "(hidden * valid[..., None]).sum(axis=1) / lengths[:, None]"
+LENGTHS = "    lengths = valid_lengths(hidden, pooling_mask)\n    valid = "
+
+
+def changed(old: str, new: str, text: str = SOLUTION) -> str:
+    assert text.count(old) == 1, old
+    return text.replace(old, new)
+
+
+def in_mean_pool(line: str) -> str:
+    """The solution with a line put at the start of mean_pool's answer."""
+    return changed(LENGTHS, f"    {line}\n{LENGTHS}")
+
+
+def judged(folder: Path, text: str, limit: float = 0, only: str | None = None) -> ChapterResult:
+    (folder / CHAPTER.file).write_text(text, encoding="utf-8")
+    return run(Job(CHAPTER, folder, only=only, limit=limit))
+
+
+def statuses(result: ChapterResult) -> dict[str, str]:
+    return {row.exercise.name: row.status for row in result.exercises}
+
+
+def messages(result: ChapterResult, exercise: str) -> str:
+    rows = [row for row in result.exercises if row.exercise.name == exercise]
+    return "\n".join(test.message for row in rows for test in row.tests)

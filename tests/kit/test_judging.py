@@ -1,0 +1,111 @@
+"""Exercises stand alone, and a failing test names a known mistake."""
+
+import re
+
+import pytest
+from submissions import (
+    CHAPTER,
+    POOLED,
+    SOLUTION,
+    STUB,
+    changed,
+    in_mean_pool,
+    judged,
+    messages,
+    statuses,
+)
+
+from grader import source
+
+pytestmark = pytest.mark.timeout(60)
+NAMES = [exercise.name for exercise in CHAPTER.exercises]
+
+
+def with_answer_of(exercise: str) -> str:
+    """The stub with one answer written in."""
+    answer = next(a for a in source.answers(SOLUTION, CHAPTER.file) if a.name == exercise)
+    body = "\n".join(SOLUTION.splitlines()[answer.start : answer.end])
+    raising = f'    raise NotImplementedError("ch11 {exercise}")'
+    return changed(raising, body, STUB)
+
+
+@pytest.mark.parametrize("exercise", NAMES)
+def test_one_answer_alone_turns_its_own_tests_green(tmp_path, exercise):
+    result = judged(tmp_path, with_answer_of(exercise))
+    assert statuses(result) == dict.fromkeys(NAMES, "not started") | {exercise: "done"}
+    assert result.status == "in progress"
+
+
+def test_a_wrong_mean_pool_does_not_fail_classify(tmp_path):
+    result = judged(tmp_path, changed(POOLED, "hidden.mean(axis=1)"))
+    assert statuses(result) == dict.fromkeys(NAMES, "done") | {"mean_pool": "wrong"}
+    assert [test.outcome for test in result.together] == ["not started"]
+    assert result.together[0].message == "waits for mean_pool"
+    assert result.status == "wrong"
+
+
+def test_the_file_as_written_is_judged_when_its_parts_pass(tmp_path):
+    # classify leaves a trace that this file's own mean_pool trips over: each is right alone
+    text = changed(
+        "    _, hidden, _ = forward(", "    TRACE.append(1)\n    _, hidden, _ = forward("
+    )
+    text = changed(POOLED, f"{POOLED} * (2 if TRACE else 1)", text) + "\nTRACE = []\n"
+    result = judged(tmp_path, text)
+    assert statuses(result) == dict.fromkeys(NAMES, "done")
+    assert [test.outcome for test in result.together] == ["wrong"]
+    assert result.status == "wrong"
+
+
+def diagnosed(result, exercise):
+    tests = next(row for row in result.exercises if row.exercise.name == exercise).tests
+    return {identity for test in tests for identity in test.diagnosis}
+
+
+def test_a_known_mistake_is_named(tmp_path):
+    result = judged(tmp_path, changed("/ lengths[:, None]  # (B, D)", "/ hidden.shape[1]"))
+    assert diagnosed(result, "mean_pool") == {"divides-by-padded-length"}
+
+
+def test_a_known_mistake_written_another_way_is_named(tmp_path):
+    # the mean over T of masked values is the sum over T divided by the padded length
+    result = judged(tmp_path, changed(POOLED, "np.where(valid[..., None], hidden, 0).mean(axis=1)"))
+    assert diagnosed(result, "mean_pool") == {"divides-by-padded-length"}
+
+
+def test_an_unknown_mistake_is_not_named(tmp_path):
+    result = judged(tmp_path, changed(POOLED, f"1.5 * {POOLED}"))
+    assert statuses(result)["mean_pool"] == "wrong"
+    assert diagnosed(result, "mean_pool") == set()
+
+
+def test_a_mistake_that_gives_nothing_to_compare_is_not_named(tmp_path):
+    for answer in ("None", "np.zeros((len(hidden), hidden.shape[2]))", "POOLED * np.nan"):
+        result = judged(tmp_path, changed(POOLED, answer.replace("POOLED", POOLED)))
+        assert statuses(result)["mean_pool"] == "wrong"
+        assert diagnosed(result, "mean_pool") == set()
+
+
+def test_without_a_mask_only_the_missing_mask_is_named(tmp_path):
+    # zero queries make "no mask" and "blocked scores are zero" alike in one test, not in all
+    result = judged(tmp_path, changed("scores = np.where(blocked, -np.inf, scores)", "pass"))
+    assert diagnosed(result, "forward") == {"attends-both-ways"}
+
+
+def test_the_smallest_input_that_breaks_is_shown(tmp_path):
+    result = judged(tmp_path, changed("/ lengths[:, None]  # (B, D)", "/ hidden.shape[1]"))
+    said = messages(result, "mean_pool")
+    assert "the smallest input that breaks: lengths=[1], width=1, extra=1" in said
+
+
+def test_diagnosis_keeps_quiet_when_it_takes_too_long(tmp_path, monkeypatch):
+    slow = in_mean_pool("import grader.plugin; grader.plugin.DIAGNOSIS_SECONDS = -1")
+    result = judged(tmp_path, changed("/ lengths[:, None]  # (B, D)", "/ hidden.shape[1]", slow))
+    assert statuses(result)["mean_pool"] == "wrong"
+    assert diagnosed(result, "mean_pool") == set()
+
+
+def test_names_that_pytest_would_mangle_stay_plain(tmp_path):
+    result = judged(tmp_path, SOLUTION)
+    ids = [test.id for test in result.tests]
+    assert len(ids) == len(set(ids))
+    assert all(re.fullmatch(r"test_\w+(\[.+\])?", identity) for identity in ids)
