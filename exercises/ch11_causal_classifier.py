@@ -44,7 +44,7 @@ def normalize(x: np.ndarray, eps: float = 1e-5) -> np.ndarray:
 
 def gelu(x: np.ndarray) -> np.ndarray:
     """Given: GELU, tanh approximation."""
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)))
 
 
 def cached_length(tokens: np.ndarray, p: dict, cache: dict | None) -> int:

@@ -3,3 +3,7 @@
 
 class UsageError(Exception):
     """Wrong usage, told in one sentence; the command line exits with 2."""
+
+
+class EnvironmentProblem(Exception):
+    """The machine lacks something, told in one sentence; the command line exits with 3."""

@@ -11,7 +11,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from grader import UsageError, stubs, verdict
+from grader import EnvironmentProblem, UsageError, install, stubs, verdict
 from grader.chapters import ROOT, Chapter, all_chapters, find_chapter
 from grader.runner import Job, run
 
@@ -33,7 +33,10 @@ def main(arguments: list[str] | None = None) -> int:
     for verb in (test, grade):
         verb.add_argument("--impl", default="exercises", help="the folder to judge (exercises)")
 
-    verbs.add_parser("stubs", help="write exercises/ from solutions/")
+    stub = verbs.add_parser("stubs", help="write exercises/ from solutions/")
+    stub.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if any differs"
+    )
     check = verbs.add_parser("check", help="prove tests, catalogues, documents and lint rules")
     check.add_argument("chapter", nargs="?", help="only the proofs of this chapter")
 
@@ -43,6 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         print(f"grader: {error}", file=sys.stderr)
         return 2
+    except EnvironmentProblem as problem:
+        print(f"grader: {problem}", file=sys.stderr)
+        return 3
     except ModuleNotFoundError as error:
         print(
             f"grader: {error.name} is not installed for {sys.executable}; "
@@ -102,6 +108,11 @@ def command_grade(options) -> int:
 
 
 def command_stubs(options) -> int:
+    if options.check:
+        differing = [c for c in all_chapters() if not stubs.is_current(c)]
+        for chapter in differing:
+            print(f"{verdict.short(chapter.stub)} is not the stub of its solution; run make stubs")
+        return 1 if differing else 0
     for line in stubs.write_all():
         print(line)
     return 0
@@ -110,6 +121,8 @@ def command_stubs(options) -> int:
 def command_check(options) -> int:
     from grader import check
 
+    if any(chapter.library == "torch" for chapter in all_chapters()):
+        install.ensure_torch()
     return check.run(find_chapter(options.chapter) if options.chapter else None)
 
 
@@ -137,8 +150,10 @@ def result_of(chapter: Chapter, folder: Path, only: str | None = None) -> verdic
         result = verdict.untouched(chapter, folder, only)
         result.notes.append(f"{verdict.short(file)} does not exist")
         return result
-    if file.read_bytes() == stubs.stub_of(chapter).encode():
+    if file.read_bytes() == stubs.stub_of(chapter).encode("utf-8"):
         return verdict.untouched(chapter, folder, only)
+    if chapter.library == "torch":
+        install.ensure_torch()
     return run(Job(chapter, folder, only))
 
 

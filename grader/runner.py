@@ -103,10 +103,10 @@ def run(job: Job) -> verdict.ChapterResult:
 def reference_passes(chapter: Chapter) -> bool:
     """Whether the solution passes on this machine; remembered until files or versions change."""
     digest = hashlib.sha256()
-    judges = sorted(ROOT.glob("grader/*.py"))
-    for path in [chapter.tests, chapter.solution, chapter.catalogue, *judges]:
+    shared = sorted([*ROOT.glob("grader/*.py"), *ROOT.glob("solutions/**/*.py")])
+    for path in [chapter.tests, chapter.catalogue, *shared]:
         digest.update(path.read_bytes())
-    for package in ("numpy", "pytest", "pytest-timeout", "hypothesis"):
+    for package in ("numpy", "pytest", "pytest-timeout", "hypothesis", chapter.library):
         digest.update(f"{package} {metadata.version(package)}".encode())
     digest.update(sys.version.encode())
     remembered = ROOT / ".practice" / "reference" / chapter.stem

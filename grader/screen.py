@@ -97,7 +97,7 @@ def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: i
         if function not in shown:
             continue
         others = [case.id.removeprefix(function) for case in cases[1:]]
-        also = f" and {' '.join(others)}" if others else ""
+        also = f", also {' '.join(others)}" if others else ""
         parts += [Text(), _paragraph(f"{cases[0].id}{also}", 2), _paragraph(cases[0].message, 4)]
         printed = cases[0].printed.strip().splitlines()[-PRINTED_LINES:]
         if printed:

@@ -12,6 +12,11 @@ def stub_of(chapter: Chapter) -> str:
     return source.cut(chapter.solution.read_text(encoding="utf-8"), chapter)
 
 
+def is_current(chapter: Chapter) -> bool:
+    """Whether exercises/ holds this chapter's stub, byte for byte."""
+    return chapter.stub.is_file() and chapter.stub.read_bytes() == stub_of(chapter).encode("utf-8")
+
+
 def write_all() -> list[str]:
     """Write every stub that is missing or out of date; a line for each chapter says so."""
     return [f"{short(chapter.stub)}: {write(chapter)}" for chapter in all_chapters()]

@@ -56,6 +56,15 @@ def test_attention_is_the_running_mean_when_queries_are_zero(impl):
 
 
 @pytest.mark.exercise("forward")
+def test_attention_adds_the_projected_values_of_the_normed_tokens(impl):
+    # one token (3, -3), normed (n, -n) with n = 3 / sqrt(9 + 1e-5); v keeps it and o doubles it
+    p = silent([[3, -3]]) | {"v": np.eye(2), "o": 2 * np.eye(2)}
+    _, hidden, _ = impl.forward(np.array([[0]]), p)
+    n = 3 / math.sqrt(9 + 1e-5)
+    assert_close(hidden, np.array([[[3 + 2 * n, -3 - 2 * n]]]), "x + o v normed(x)")
+
+
+@pytest.mark.exercise("forward")
 def test_logits_are_the_normed_hidden_state_times_the_token_table(impl):
     # one token, attention adds nothing: hidden = (1, -3), mean -1, deviations 2 and -2, variance 4
     # normed (n, -n) with n = 2 / sqrt(4 + 1e-5); times the rows (1, -3) and (0, 5): 4n and -5n
