@@ -8,7 +8,6 @@ import json
 import platform
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
 from grader import EnvironmentProblem, UsageError, install, stubs, verdict
@@ -166,6 +165,8 @@ def shown_impl(options) -> str:
 
 
 def versions() -> dict[str, str]:
+    from importlib import metadata  # slow to import
+
     found = {"python": platform.python_version()}
     for package in ("numpy", "torch", "pytest", "hypothesis"):
         try:

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import urllib.request
 
 from grader import EnvironmentProblem
 from grader.chapters import ROOT
@@ -44,6 +43,8 @@ def ensure_torch():
 
 
 def _answers(index: str) -> bool:
+    import urllib.request  # slow to import, and hardly ever needed
+
     try:
         urllib.request.urlopen(f"{index}/torch/", timeout=REACH_LIMIT).close()
     except (OSError, ValueError):
