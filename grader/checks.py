@@ -27,6 +27,10 @@ class Different(AssertionError):
         self.actual = actual
 
 
+class NotRefused(Different):
+    """What must be refused was not, or not as it must be."""
+
+
 def assert_close(
     actual, expected, what: str, *, rtol: float | None = None, atol: float | None = None
 ):
@@ -89,12 +93,12 @@ def refuses(error: type[Exception], argument: str, function, *args, **kwargs):
     """Fail unless `function(*args, **kwargs)` raises `error` with a message that names `argument`.
 
     Raises:
-        Different: an AssertionError; `.actual` is what was returned, or the other exception.
+        NotRefused: an AssertionError; `.actual` is what was returned, or the other exception.
 
     Example:
         >>> refuses(ValueError, "labels", lambda labels: labels, [7])
         Traceback (most recent call last):
-        grader.checks.Different: expected a ValueError that names labels, got a return of [7]
+        grader.checks.NotRefused: expected a ValueError that names labels, got a return of [7]
     """
     wanted = f"expected {_article(error.__name__)} that names {argument}"
     try:
@@ -104,8 +108,8 @@ def refuses(error: type[Exception], argument: str, function, *args, **kwargs):
             raise
         if isinstance(raised, error) and re.search(rf"\b{re.escape(argument)}\b", str(raised)):
             return
-        raise Different(f"{wanted}, got {type(raised).__name__}: {raised}", raised) from raised
-    raise Different(f"{wanted}, got a return of {_show(actual)}", actual)
+        raise NotRefused(f"{wanted}, got {type(raised).__name__}: {raised}", raised) from raised
+    raise NotRefused(f"{wanted}, got a return of {_show(actual)}", actual)
 
 
 def is_not_started(error: BaseException) -> bool:

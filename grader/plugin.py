@@ -21,7 +21,7 @@ from _pytest.runner import runtestprotocol
 
 from grader import source, submission, verdict
 from grader.chapters import ROOT, Chapter, Misconception
-from grader.checks import Different, is_not_started, same_answer
+from grader.checks import Different, NotRefused, is_not_started, same_answer
 
 DIAGNOSIS_SECONDS = 1.0
 PRINTED_KEPT = 2000
@@ -266,7 +266,10 @@ class Judge:
     def pytest_runtestloop(self, session):
         ended = yield
         for (chapter, exercise), items in self.failures.items():
-            for wrong in self._diagnose(items):
+            refusals = [i for i in items if isinstance(i.stash[error_of], NotRefused)]
+            values = [i for i in items if i not in refusals]
+            # A forgotten check is one mistake and a wrong number another: each has its own name.
+            for wrong in dict.fromkeys(self._diagnose(values) + self._diagnose(refusals)):
                 for item in items:
                     self.results[chapter][item.name].diagnosis.append(wrong.id)
                 session.config.hook.pytest_kit_diagnosis(exercise=exercise, wrong=wrong)

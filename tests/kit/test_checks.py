@@ -1,6 +1,9 @@
+import doctest
+
 import numpy as np
 import pytest
 
+from grader import checks
 from grader.checks import assert_close, refuses, same_answer
 
 
@@ -76,3 +79,7 @@ def test_informative_values_agree_with_themselves_only():
     assert same_answer(1.5, np.float64(1.5))
     assert not same_answer(np.array([1.0, 2.0]), np.array([1.0, 2.1]))
     assert not same_answer(np.array([1.0, 2.0]), np.array([[1.0, 2.0]]))
+
+
+def test_the_docstrings_examples_print_what_they_say():
+    assert doctest.testmod(checks).failed == 0

@@ -109,3 +109,13 @@ def test_names_that_pytest_would_mangle_stay_plain(tmp_path):
     ids = [test.id for test in result.tests]
     assert len(ids) == len(set(ids))
     assert all(re.fullmatch(r"test_\w+(\[.+\])?", identity) for identity in ids)
+
+
+def test_a_forgotten_check_does_not_hide_a_wrong_number(tmp_path):
+    text = changed("/ lengths[:, None]  # (B, D)", "/ hidden.shape[1]")
+    text = text.replace(
+        "    lengths = valid_lengths(hidden, pooling_mask)\n    valid",
+        "    lengths = np.asarray(pooling_mask).sum(axis=1)\n    valid",
+    )
+    result = judged(tmp_path, text)
+    assert "divides-by-padded-length" in diagnosed(result, "mean_pool")
