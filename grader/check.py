@@ -5,8 +5,9 @@ import sys
 import time
 from functools import partial
 
-from grader import prove, runner
+from grader import prove
 from grader.chapters import ROOT, Chapter, all_chapters
+from grader.processes import child_environment
 
 COMMANDS = {
     "lint": ["ruff", "check", "--quiet", "."],
@@ -38,7 +39,7 @@ def _command(command: list[str]) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
-        env=runner.child_environment(),
+        env=child_environment(),
         capture_output=True,
         text=True,
     )

@@ -81,11 +81,15 @@ class Recorder:
 
 
 def main():
-    job = json.load(sys.stdin)
+    run(json.load(sys.stdin))
+
+
+def run(order: dict):
+    """Run an order's tests and end this process."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.set_inheritable(job["pipe"], False)
-    recorder = Recorder(job["pipe"], job["key"])
-    code = pytest.main(job["arguments"], plugins=[recorder])
+    os.set_inheritable(order["pipe"], False)
+    recorder = Recorder(order["pipe"], order["key"])
+    code = pytest.main(order["arguments"], plugins=[recorder])
     recorder.send("exit", code=int(code))
     recorder.pipe.flush()
     # A thread that the learner's code left running must not keep the process.

@@ -13,7 +13,6 @@ import os
 import secrets
 import selectors
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from grader import verdict
 from grader.canaries import CANARIES
 from grader.chapters import ROOT, Chapter
+from grader.processes import Process, Starter, cold
 
 PHASES = {"setup", "call", "teardown"}
 UNUSED_PLUGINS = ("terminal", "cacheprovider", "unraisableexception", "threadexception")
@@ -63,7 +63,7 @@ class Run:
     output_dropped: int = 0
 
 
-def run(job: Job) -> verdict.ChapterResult:
+def run(job: Job, start: Starter = cold) -> verdict.ChapterResult:
     """Judge a chapter's file; a child that dies is replaced for the tests it did not reach."""
     began = time.monotonic()
     results: dict[str, verdict.TestResult] = {}
@@ -72,7 +72,7 @@ def run(job: Job) -> verdict.ChapterResult:
     notes: list[str] = []
     remaining = job
     while True:
-        child = run_child(remaining)
+        child = run_child(remaining, start)
         results.update(child.results)
         problem, message = _problem(child)
         if child.output_dropped:
@@ -154,8 +154,7 @@ def _tests_left(job: Job, results: dict, died: verdict.TestResult):
         yield test.name
 
 
-def run_child(job: Job) -> Run:
-    read_end, write_end = os.pipe()
+def run_child(job: Job, start: Starter = cold) -> Run:
     key = secrets.token_hex(16)
     arguments = ["-p", "pytest_timeout"]
     # What pytest brings and nothing here needs: together a tenth of a second.
@@ -169,52 +168,27 @@ def run_child(job: Job) -> Run:
     arguments += ["--prove"] if job.prove else []
     arguments += ["-o", f"timeout={job.limit}"] if job.limit else []
     arguments += [f"{job.chapter.tests}::{name}" for name in job.tests] or [str(job.chapter.tests)]
+    order = {"key": key, "arguments": arguments}
     result = Run()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "grader.child"],
-            cwd=ROOT,
-            env=child_environment() | {"TMPDIR": scratch},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=[write_end],
-            start_new_session=True,
-        )
-        os.close(write_end)
+        process = start(order, scratch)
         try:
-            order = {"pipe": write_end, "key": key, "arguments": arguments}
-            child.stdin.write(json.dumps(order).encode())
-            child.stdin.close()
-            _listen(child, read_end, key, result)
-        except BrokenPipeError:
-            result.end = "it could not be started"
+            _listen(process, key, result)
         finally:
-            os.close(read_end)
-            _end_group(child)
-            child.stdout.close()
+            _end_group(process)
     for test in list(result.results.values()):
         if test.outcome == "passed" and result.phases[test.id] != PHASES:
             del result.results[test.id]
     return result
 
 
-def child_environment() -> dict[str, str]:
-    """One thread, no plugins but those named, no options of the user's own shell."""
-    dropped = ("PYTEST_", "PYTHONWARNINGS")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    environment |= dict.fromkeys(threads, "1")
-    return environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
-
-
-def _listen(child: subprocess.Popen, records: int, key: str, result: Run):
+def _listen(process: Process, key: str, result: Run):
     """Read records and output until the child closes both or its time is up."""
     deadline = time.monotonic() + START_LIMIT
     pending = b""
     with selectors.DefaultSelector() as selector:
-        selector.register(records, selectors.EVENT_READ)
-        selector.register(child.stdout, selectors.EVENT_READ)
+        selector.register(process.records, selectors.EVENT_READ)
+        selector.register(process.output, selectors.EVENT_READ)
         while not result.finished and selector.get_map():
             left = deadline - time.monotonic()
             if left <= 0:
@@ -227,7 +201,7 @@ def _listen(child: subprocess.Popen, records: int, key: str, result: Run):
                 data = os.read(ready.fd, 65536)
                 if not data:
                     selector.unregister(ready.fileobj)
-                elif ready.fileobj is child.stdout:
+                elif ready.fd == process.output:
                     kept = data[: OUTPUT_KEPT - len(result.output)]
                     result.output += kept
                     result.output_dropped += len(data) - len(kept)
@@ -238,12 +212,10 @@ def _listen(child: subprocess.Popen, records: int, key: str, result: Run):
                     limit = result.limit + GRACE if result.running else REST_LIMIT
                     deadline = time.monotonic() + limit
     if not result.finished:
-        try:
-            code = child.wait(timeout=GRACE)
-        except subprocess.TimeoutExpired:
-            result.end = "the process closed its pipe and went on"
-            return
-        result.end = _how_it_ended(code)
+        code = process.wait(GRACE)
+        result.end = "the process closed its pipe and went on"
+        if code is not None:
+            result.end = _how_it_ended(code)
     elif result.running:
         result.end = "the run was ended from inside the test"
 
@@ -290,7 +262,9 @@ def _how_it_ended(code: int) -> str:
     return f"the process ended with exit code {code}"
 
 
-def _end_group(child: subprocess.Popen):
+def _end_group(process: Process):
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(None)
+    os.close(process.records)
+    os.close(process.output)

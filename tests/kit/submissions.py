@@ -4,6 +4,7 @@ from pathlib import Path
 
 from grader import stubs
 from grader.chapters import find_chapter
+from grader.processes import Starter, cold
 from grader.runner import Job, run
 from grader.verdict import ChapterResult
 
@@ -24,9 +25,9 @@ def in_mean_pool(line: str) -> str:
     return changed(LENGTHS, f"    {line}\n{LENGTHS}")
 
 
-def judged(folder: Path, text: str, limit: float = 0, only: str | None = None) -> ChapterResult:
+def judged(folder: Path, text: str, limit: float = 0, start: Starter = cold) -> ChapterResult:
     (folder / CHAPTER.file).write_text(text, encoding="utf-8")
-    return run(Job(CHAPTER, folder, only=only, limit=limit))
+    return run(Job(CHAPTER, folder, limit=limit), start)
 
 
 def statuses(result: ChapterResult) -> dict[str, str]:

@@ -1,21 +1,43 @@
 """What a learner's file may do to the grader, and what the grader says of it."""
 
+import functools
 import sys
 
 import pytest
+import submissions
 from submissions import (
     CHAPTER,
     SOLUTION,
     changed,
     in_mean_pool,
-    judged,
     messages,
     statuses,
 )
 
+from grader import processes
 from grader.chapters import ROOT
 
 pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module", params=["cold", "warm"])
+def start(request):
+    """Every fault must get the same verdict however its process is started."""
+    if request.param == "cold":
+        yield processes.cold
+    elif sys.platform != "linux":
+        pytest.skip("forks are for Linux")
+    else:
+        warm = processes.Warm("numpy")
+        yield warm
+        warm.close()
+
+
+@pytest.fixture
+def judged(start):
+    return functools.partial(submissions.judged, start=start)
+
+
 OTHERS_DONE = {exercise.name: "done" for exercise in CHAPTER.exercises}
 OUT_OF_MEMORY = "block = bytearray(64 << 30)"
 
@@ -52,14 +74,14 @@ IN_ONE_EXERCISE = {
 @pytest.mark.parametrize(
     ("line", "status", "message"), IN_ONE_EXERCISE.values(), ids=IN_ONE_EXERCISE.keys()
 )
-def test_a_fault_in_one_exercise_leaves_the_others_done(tmp_path, line, status, message):
+def test_a_fault_in_one_exercise_leaves_the_others_done(judged, tmp_path, line, status, message):
     result = judged(tmp_path, in_mean_pool(line), limit=1)
     assert statuses(result) == OTHERS_DONE | {"mean_pool": status}
     assert message in messages(result, "mean_pool")
     assert result.status == status
 
 
-def test_a_loop_that_swallows_every_exception_is_killed(tmp_path):
+def test_a_loop_that_swallows_every_exception_is_killed(judged, tmp_path):
     loop = "import signal; signal.signal(signal.SIGALRM, signal.SIG_IGN)\n    while True: pass"
     result = judged(tmp_path, in_mean_pool(loop), limit=1)
     assert statuses(result) == OTHERS_DONE | {"mean_pool": "broken"}
@@ -81,7 +103,7 @@ AT_IMPORT = {
 
 
 @pytest.mark.parametrize(("line", "message"), AT_IMPORT.values(), ids=AT_IMPORT.keys())
-def test_a_file_that_cannot_be_loaded_is_broken_and_says_why_once(tmp_path, line, message):
+def test_a_file_that_cannot_be_loaded_is_broken_and_says_why_once(judged, tmp_path, line, message):
     result = judged(tmp_path, f"{line}\n{SOLUTION}", limit=1)
     assert result.status == "broken"
     said = {test.message for test in result.tests if test.outcome == "broken"}
@@ -90,20 +112,20 @@ def test_a_file_that_cannot_be_loaded_is_broken_and_says_why_once(tmp_path, line
     assert message in next(iter(said))
 
 
-def test_a_skip_at_import_is_not_a_pass(tmp_path):
+def test_a_skip_at_import_is_not_a_pass(judged, tmp_path):
     skip = "import pytest; pytest.skip('later', allow_module_level=True)\n"
     result = judged(tmp_path, skip + SOLUTION)
     assert result.status == "wrong"
     assert result.passed == 0
 
 
-def test_a_missing_function_breaks_its_own_tests_only(tmp_path):
+def test_a_missing_function_breaks_its_own_tests_only(judged, tmp_path):
     result = judged(tmp_path, changed("def mean_pool(", "def renamed("))
     assert statuses(result) == OTHERS_DONE | {"mean_pool": "broken"}
     assert f"{CHAPTER.file} has no mean_pool" in messages(result, "mean_pool")
 
 
-def test_another_signature_is_broken_with_the_call(tmp_path):
+def test_another_signature_is_broken_with_the_call(judged, tmp_path):
     text = changed("def mean_pool(hidden: np.ndarray, pooling_mask: np.ndarray)", "def mean_pool()")
     result = judged(tmp_path, text)
     assert statuses(result) == OTHERS_DONE | {"mean_pool": "broken"}
@@ -122,13 +144,13 @@ PATCHES = {
 
 
 @pytest.mark.parametrize("patch", PATCHES.values(), ids=PATCHES.keys())
-def test_a_patched_framework_is_told(tmp_path, patch):
+def test_a_patched_framework_is_told(judged, tmp_path, patch):
     wrong = changed("lengths[:, None]  # (B, D)", "hidden.shape[1]")
     result = judged(tmp_path, wrong + "\n" + patch + "\n")
     assert result.status == "tampered"
 
 
-def test_records_written_by_the_learners_code_are_not_believed(tmp_path):
+def test_records_written_by_the_learners_code_are_not_believed(judged, tmp_path):
     forged = (
         '\nimport os\nfor pipe in range(3, 20):\n    try: os.write(pipe, b\'{"event": "exit"}\\n\')'
         "\n    except OSError: pass\n"
@@ -138,7 +160,7 @@ def test_records_written_by_the_learners_code_are_not_believed(tmp_path):
     assert "wrote to the grader's pipe" in result.problem_message
 
 
-def test_a_thread_left_running_holds_nothing_up(tmp_path):
+def test_a_thread_left_running_holds_nothing_up(judged, tmp_path):
     thread = "\nimport threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n"
     assert judged(tmp_path, SOLUTION + thread).status == "done"
 
@@ -147,7 +169,7 @@ def test_a_thread_left_running_holds_nothing_up(tmp_path):
 @pytest.mark.parametrize(
     "path", [CHAPTER.tests, CHAPTER.stub, ROOT / "grader" / "checks.py"], ids=lambda path: path.name
 )
-def test_a_run_cannot_change_the_kit(tmp_path, path):
+def test_a_run_cannot_change_the_kit(judged, tmp_path, path):
     before = path.read_bytes()
     result = judged(tmp_path, in_mean_pool(f"open({str(path)!r}, 'w')"))
     assert path.read_bytes() == before
@@ -155,30 +177,30 @@ def test_a_run_cannot_change_the_kit(tmp_path, path):
     assert "PermissionError" in messages(result, "mean_pool")
 
 
-def test_temporary_files_may_be_written(tmp_path):
+def test_temporary_files_may_be_written(judged, tmp_path):
     line = "import tempfile; tempfile.NamedTemporaryFile().write(b'x')"
     assert judged(tmp_path, in_mean_pool(line)).status == "done"
 
 
-def test_a_conftest_beside_the_file_is_not_loaded(tmp_path):
+def test_a_conftest_beside_the_file_is_not_loaded(judged, tmp_path):
     (tmp_path / "conftest.py").write_text("raise SystemExit('loaded')")
     assert judged(tmp_path, SOLUTION).status == "done"
 
 
-def test_a_flood_of_output_is_kept_short(tmp_path):
+def test_a_flood_of_output_is_kept_short(judged, tmp_path):
     flood = "\nimport os\nfor _ in range(300): os.write(1, b'x' * 100000)\n"
     result = judged(tmp_path, SOLUTION + flood)
     assert result.status == "done"
     assert sum(len(test.printed) for test in result.tests) < 64 * 1024
 
 
-def test_what_a_failing_exercise_printed_comes_with_its_test(tmp_path):
+def test_what_a_failing_exercise_printed_comes_with_its_test(judged, tmp_path):
     result = judged(tmp_path, in_mean_pool("print('shape', hidden.shape); assert False"))
     first = next(row for row in result.exercises if row.exercise.name == "mean_pool").tests[0]
     assert first.printed == "shape (2, 4, 2)\n"
 
 
-def test_answers_that_change_from_call_to_call_are_wrong(tmp_path):
+def test_answers_that_change_from_call_to_call_are_wrong(judged, tmp_path):
     text = changed(
         "    valid = np.asarray(pooling_mask, dtype=bool)\n",
         "    valid = np.asarray(pooling_mask, dtype=bool)\n    calls.append(1)\n"
