@@ -38,6 +38,31 @@ test:  ## run a chapter's tests (chapter=11, exercise=mean_pool) and name the mi
 	$(SETUP) requirements.txt
 	@$(GRADER) test $(one) $(from)
 
+.PHONY: watch
+watch:  ## run a chapter's tests again at every save
+	$(SETUP) requirements.txt
+	@$(GRADER) watch $(one) $(from)
+
+.PHONY: hint
+hint:  ## the next hint for the exercise you are at, or the one named
+	$(SETUP) requirements.txt
+	@$(GRADER) hint $(one)
+
+.PHONY: read
+read:  ## the walkthrough in the terminal, answers folded (unfold=1 shows them)
+	$(SETUP) requirements.txt
+	@$(GRADER) read $(one) $(if $(unfold),--unfold)
+
+.PHONY: diff
+diff:  ## your exercise against the reference's (reveal=1 before it passes)
+	$(SETUP) requirements.txt
+	@$(GRADER) diff $(one) $(from) $(if $(reveal),--reveal)
+
+.PHONY: reset
+reset:  ## put a stub back, keeping a copy of your work
+	$(SETUP) requirements.txt
+	@$(GRADER) reset $(one)
+
 .PHONY: stubs
 stubs:  ## write exercises/ from solutions/, never over your work
 	$(SETUP) requirements.txt

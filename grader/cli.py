@@ -5,14 +5,22 @@ Exit codes: 0 done, or the report was made; 1 not all pass; 2 wrong usage; 3 the
 
 import argparse
 import json
-import platform
 import sys
 import time
 from pathlib import Path
 
-from grader import EnvironmentProblem, UsageError, install, stubs, verdict
-from grader.chapters import ROOT, Chapter, all_chapters, find_chapter
-from grader.runner import Job, run
+from grader import (
+    EnvironmentProblem,
+    UsageError,
+    install,
+    lesson,
+    practice,
+    results,
+    standing,
+    stubs,
+    verdict,
+)
+from grader.chapters import ROOT, Chapter, Exercise, all_chapters, find_chapter
 
 JSON_SCHEMA = 1
 
@@ -31,6 +39,29 @@ def main(arguments: list[str] | None = None) -> int:
     grade.add_argument("--strict", action="store_true", help="exit with 1 unless all is done")
     for verb in (test, grade):
         verb.add_argument("--impl", default="exercises", help="the folder to judge (exercises)")
+
+    watch = verbs.add_parser("watch", help="run a chapter's tests again at every save")
+    watch.add_argument("chapter")
+    watch.add_argument("exercise", nargs="?")
+    watch.add_argument("--impl", default="exercises")
+
+    hint = verbs.add_parser("hint", help="the next hint for the exercise you are at")
+    hint.add_argument("chapter", nargs="?")
+    hint.add_argument("exercise", nargs="?")
+
+    reset = verbs.add_parser("reset", help="put a stub back, after keeping a copy of your work")
+    reset.add_argument("chapter")
+    reset.add_argument("exercise", nargs="?")
+
+    diff = verbs.add_parser("diff", help="your exercise against the reference's")
+    diff.add_argument("chapter", nargs="?")
+    diff.add_argument("exercise", nargs="?")
+    diff.add_argument("--impl", default="exercises")
+    diff.add_argument("--reveal", action="store_true", help="also before your exercise passes")
+
+    read = verbs.add_parser("read", help="the walkthrough in the terminal, answers folded")
+    read.add_argument("chapter")
+    read.add_argument("--unfold", action="store_true", help="with all answers")
 
     stub = verbs.add_parser("stubs", help="write exercises/ from solutions/")
     stub.add_argument(
@@ -65,45 +96,119 @@ def command_test(options) -> int:
     chosen = [find_chapter(options.chapter)] if options.chapter else all_chapters()
     if options.exercise:
         chosen[0].exercise(options.exercise)
-    results = []
+    found = []
     for chapter in chosen:
-        results.append(result_of(chapter, folder, options.exercise))
+        found.append(standing.judged(chapter, folder, options.exercise))
         from grader import screen  # rich loads while nothing waits for it
 
-        screen.console().print(screen.details(results[-1]))
+        screen.console().print(screen.details(found[-1]))
         print()
-    print(screen.next_action(results, shown_impl(options)))
-    if any(result.status == "environment" for result in results):
-        return 3
-    return 0 if all(finished(result) for result in results) else 1
+    print(screen.next_action(found, shown_impl(options)))
+    return exit_code(found, strict=True)
 
 
 def command_grade(options) -> int:
     began = time.monotonic()
     folder = folder_of(options.impl)
     chosen = [find_chapter(options.chapter)] if options.chapter else all_chapters()
-    results = [result_of(chapter, folder) for chapter in chosen]
+    found = standing.graded(chosen, folder)
     if options.json:
         report = {
             "schema": JSON_SCHEMA,
             "impl": options.impl,
             "seconds": round(time.monotonic() - began, 3),
-            "versions": versions(),
-            "chapters": [result.as_json() for result in results],
+            "versions": results.versions(),
+            "chapters": [result.as_json() for result in found],
         }
         print(json.dumps(report, indent=2, ensure_ascii=False))
-    else:
-        from grader import screen
+        return exit_code(found, options.strict)
+    from grader import screen
 
-        if options.chapter:
-            screen.console().print(f"Chapter {chosen[0].number}: {chosen[0].title}\n", style="bold")
-        table = screen.exercises(results[0]) if options.chapter else screen.chapters(results)
-        screen.console().print(table)
-        print()
-        print(screen.next_action(results, shown_impl(options)))
-    if any(result.status == "environment" for result in results):
+    if options.chapter:
+        print(f"Chapter {chosen[0].number}: {chosen[0].title}\n")
+    table = screen.exercises(found[0]) if options.chapter else screen.chapters(found)
+    screen.console().print(table)
+    for problem in screen.problems(found):
+        print(problem)
+    print()
+    print(screen.next_action(found, shown_impl(options)))
+    return exit_code(found, options.strict)
+
+
+def exit_code(found: list[verdict.ChapterResult], strict: bool) -> int:
+    if any(result.status == "environment" for result in found):
         return 3
-    return 1 if options.strict and not all(finished(result) for result in results) else 0
+    return 1 if strict and not all(result.status == "done" for result in found) else 0
+
+
+def command_watch(options) -> int:
+    from grader import watch
+
+    return watch.run(find_chapter(options.chapter), folder_of(options.impl), options.exercise)
+
+
+def command_hint(options) -> int:
+    chapter, exercise = chosen_exercise(options)
+    number, of, text = practice.next_hint(chapter, exercise)
+    from grader import screen
+
+    print(f"{exercise.name}, chapter {chapter.number}: hint {number} of {of}\n")
+    screen.console().print(screen.markdown(text))
+    where = f"chapter={chapter.number} exercise={exercise.name}"
+    more = f"make hint {where}" if number < of else f"make diff {where} reveal=1"
+    print(f"\nNext: make test {where}\n      still stuck? {more}")
+    return 0
+
+
+def command_reset(options) -> int:
+    chapter = find_chapter(options.chapter)
+    exercise = chapter.exercise(options.exercise) if options.exercise else None
+    file, copy = practice.reset(chapter, exercise)
+    what = exercise.name if exercise else "the chapter"
+    kept = f"; what stood there is in {verdict.short(copy)}" if copy else ""
+    print(f"{verdict.short(file)}: {what} is a stub again{kept}")
+    return 0
+
+
+def command_diff(options) -> int:
+    chapter, exercise = chosen_exercise(options)
+    folder = folder_of(options.impl)
+    row = standing.judged(chapter, folder, exercise.name).exercises[0]
+    if row.status != "done" and not options.reveal:
+        print(f"{exercise.name} is {row.status}; this shows the reference's answer.")
+        print(f"Next: make diff chapter={chapter.number} exercise={exercise.name} reveal=1")
+        return 1
+    from grader import screen
+
+    screen.console().print(screen.difference(practice.difference(chapter, exercise, folder)))
+    return 0
+
+
+def command_read(options) -> int:
+    chapter = find_chapter(options.chapter)
+    text = chapter.walkthrough.read_text(encoding="utf-8")
+    from grader import screen
+
+    shown = lesson.for_terminal(text, options.unfold)
+    console = screen.console()
+    if sys.stdout.isatty():
+        with console.pager(styles=True):
+            console.print(screen.markdown(shown))
+    else:
+        console.print(screen.markdown(shown))
+    return 0
+
+
+def chosen_exercise(options) -> tuple[Chapter, Exercise]:
+    """The exercise that is named, or the first that is not done."""
+    if options.exercise:
+        chapter = find_chapter(options.chapter)
+        return chapter, chapter.exercise(options.exercise)
+    chapters = [find_chapter(options.chapter)] if options.chapter else all_chapters()
+    found = practice.first_unfinished(chapters, folder_of("exercises"))
+    if found is None:
+        raise UsageError("every exercise is done; name one with chapter= and exercise=")
+    return found
 
 
 def command_stubs(options) -> int:
@@ -128,13 +233,18 @@ def command_check(options) -> int:
 VERBS = {
     "test": command_test,
     "grade": command_grade,
+    "watch": command_watch,
+    "hint": command_hint,
+    "reset": command_reset,
+    "diff": command_diff,
+    "read": command_read,
     "stubs": command_stubs,
     "check": command_check,
 }
 
 
 def folder_of(impl: str) -> Path:
-    folder = (ROOT / impl) if (ROOT / impl).is_dir() else Path(impl).resolve()
+    folder = Path(impl).resolve() if Path(impl).is_dir() else ROOT / impl
     if not folder.is_dir():
         raise UsageError(f"impl={impl}: there is no such folder")
     if not any((folder / chapter.file).is_file() for chapter in all_chapters()):
@@ -142,35 +252,5 @@ def folder_of(impl: str) -> Path:
     return folder
 
 
-def result_of(chapter: Chapter, folder: Path, only: str | None = None) -> verdict.ChapterResult:
-    """A file that is its stub, or is not there, needs no run."""
-    file = folder / chapter.file
-    if not file.is_file():
-        result = verdict.untouched(chapter, folder, only)
-        result.notes.append(f"{verdict.short(file)} does not exist")
-        return result
-    if file.read_bytes() == stubs.stub_of(chapter).encode("utf-8"):
-        return verdict.untouched(chapter, folder, only)
-    if chapter.library == "torch":
-        install.ensure_torch()
-    return run(Job(chapter, folder, only))
-
-
-def finished(result: verdict.ChapterResult) -> bool:
-    return result.status == "done"
-
-
 def shown_impl(options) -> str:
     return "" if options.impl == "exercises" else options.impl
-
-
-def versions() -> dict[str, str]:
-    from importlib import metadata  # slow to import
-
-    found = {"python": platform.python_version()}
-    for package in ("numpy", "torch", "pytest", "hypothesis"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

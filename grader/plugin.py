@@ -223,10 +223,12 @@ class Judge:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item, call):
+        error = call.excinfo.value if call.excinfo else None
+        if isinstance(error, NoAnswer):
+            signal.setitimer(signal.ITIMER_REAL, 0)  # another ring would hit pytest itself
         report = yield
         if not is_judged(item):
             return report
-        error = call.excinfo.value if call.excinfo else None
         result = self._result(item, call.when, error)
         report.kit = result
         report.outcome = "passed" if result.outcome == "passed" else "failed"

@@ -9,7 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from grader import source, submission
+from grader import lesson, source, submission
 from grader.chapters import PRIORITIES, ROOT, Chapter
 from grader.manifest import expected_tests
 from grader.runner import Job, run, run_child
@@ -23,7 +23,8 @@ HINT_TIERS = 3
 
 def prove(chapter: Chapter) -> list[str]:
     """All faults of a chapter."""
-    checks = (reference, untouched_stub, misconceptions, alternatives, catalogue, examples, lesson)
+    checks = (reference, untouched_stub, misconceptions, alternatives, catalogue, examples)
+    checks += (walkthrough,)
     return [f"{check.__name__}: {fault}" for check in checks for fault in check(chapter)]
 
 
@@ -143,17 +144,17 @@ def examples(chapter: Chapter) -> list[str]:
     return faults + (["".join(said)] if runner.failures else [])
 
 
-def lesson(chapter: Chapter) -> list[str]:
+def walkthrough(chapter: Chapter) -> list[str]:
     """The walkthrough has its sections in order, every pitfall with its test, every hint."""
     if not chapter.walkthrough.exists():
         return [f"{chapter.walkthrough.name} is missing"]
     text = chapter.walkthrough.read_text(encoding="utf-8")
-    parts = sections(text, 2)
+    parts = lesson.sections(text, 2)
     faults = []
     if list(parts) != SECTIONS:
         faults.append(f"sections are {list(parts)}, must be {SECTIONS}")
         return faults
-    pitfalls = sections(parts["Pitfalls"], 3)
+    pitfalls = lesson.sections(parts["Pitfalls"], 3)
     tests = {test.name: test for test in expected_tests(chapter)}
     for wrong in chapter.misconceptions:
         body = pitfalls.get(wrong.id)
@@ -163,16 +164,8 @@ def lesson(chapter: Chapter) -> list[str]:
         named = [name for name in re.findall(r"`(test_\w+)`", body) if name in tests]
         if not any(wrong.exercise in tests[name].exercises for name in named):
             faults.append(f"pitfall {wrong.id} names no test of {wrong.exercise}")
-    hints = sections(parts["Hints"], 3)
     for exercise in chapter.exercises:
-        tiers = hints.get(exercise.name, "").count("<details>")
+        tiers = len(lesson.hints(chapter, exercise.name))
         if tiers != HINT_TIERS:
             faults.append(f"{exercise.name} has {tiers} hints, needs {HINT_TIERS}")
     return faults
-
-
-def sections(text: str, level: int) -> dict[str, str]:
-    """The text below each heading of this level, by heading; code fences hide no headings."""
-    unfenced = re.sub(r"^```.*?^```", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
-    pieces = re.split(rf"^{'#' * level} +(.+?) *$", unfenced, flags=re.M)
-    return dict(zip(pieces[1::2], pieces[2::2], strict=True))

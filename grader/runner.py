@@ -7,19 +7,17 @@ a verdict.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
 import selectors
 import signal
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grader import verdict
+from grader import results, verdict
 from grader.canaries import CANARIES
 from grader.chapters import ROOT, Chapter
 from grader.processes import Process, Starter, cold
@@ -53,7 +51,7 @@ class Run:
     canaries: dict[str, bool] = field(default_factory=dict)
     running: verdict.TestResult | None = None  # the test that has started and not finished
     limit: float = 0.0
-    loaded: bool = False  # whether any test got past its setup
+    loaded: bool = False  # whether any test's setup passed, which loads the file
     uncollectable: str = ""
     forged: bool = False
     internal_error: bool = False  # pytest's own, or wrong arguments
@@ -66,33 +64,33 @@ class Run:
 def run(job: Job, start: Starter = cold) -> verdict.ChapterResult:
     """Judge a chapter's file; a child that dies is replaced for the tests it did not reach."""
     began = time.monotonic()
-    results: dict[str, verdict.TestResult] = {}
+    tests: dict[str, verdict.TestResult] = {}
     problem = message = ""
     missing = "this test did not run"
     notes: list[str] = []
     remaining = job
     while True:
         child = run_child(remaining, start)
-        results.update(child.results)
+        tests.update(child.results)
         problem, message = _problem(child)
         if child.output_dropped:
             notes.append(f"{child.output_dropped:,} bytes of output were dropped")
         if problem or not child.running:
             break
-        died = results[child.running.id] = child.running
+        died = tests[child.running.id] = child.running
         died.outcome, died.message = "broken", child.end
         if not child.loaded:
             file = verdict.short(job.folder / job.chapter.file)
             missing = died.message = f"{file} cannot be loaded: {child.end}"
             break
-        left = tuple(_tests_left(job, results, died))
+        left = tuple(_tests_left(job, tests, died))
         if not left:
             break
         remaining = replace(job, tests=left)
-    result = verdict.judge(job.chapter, job.folder, results, job.only, missing)
+    result = verdict.judge(job.chapter, job.folder, tests, job.only, missing)
     result.problem, result.problem_message, result.notes = problem, message, notes
     if result.status in ("wrong", "broken", "environment"):
-        if not reference_passes(job.chapter):
+        if not reference_passes(job.chapter, start):
             result.problem = "environment"
             result.problem_message = message or "the reference itself fails here"
         elif result.problem == "environment":
@@ -101,26 +99,14 @@ def run(job: Job, start: Starter = cold) -> verdict.ChapterResult:
     return result
 
 
-def reference_passes(chapter: Chapter) -> bool:
+def reference_passes(chapter: Chapter, start: Starter) -> bool:
     """Whether the solution passes on this machine; remembered until files or versions change."""
-    from importlib import metadata  # slow to import
-
-    digest = hashlib.sha256()
-    shared = sorted([*ROOT.glob("grader/*.py"), *ROOT.glob("solutions/**/*.py")])
-    for path in [chapter.tests, chapter.catalogue, *shared]:
-        digest.update(path.read_bytes())
-    for package in ("numpy", "pytest", "pytest-timeout", "hypothesis", chapter.library):
-        digest.update(f"{package} {metadata.version(package)}".encode())
-    digest.update(sys.version.encode())
-    remembered = ROOT / ".practice" / "reference" / chapter.stem
-    if remembered.is_file() and remembered.read_text() == digest.hexdigest():
-        return True
-    child = run_child(Job(chapter, chapter.solution.parent))
-    passes = verdict.judge(chapter, chapter.solution.parent, child.results).status == "done"
-    if passes:
-        remembered.parent.mkdir(parents=True, exist_ok=True)
-        remembered.write_text(digest.hexdigest())
-    return passes
+    folder = chapter.solution.parent
+    result = results.load(chapter, folder)
+    if result is None:
+        result = verdict.judge(chapter, folder, run_child(Job(chapter, folder), start).results)
+        results.save(result)
+    return result.status == "done"
 
 
 def _problem(child: Run) -> tuple[str, str]:
@@ -141,12 +127,12 @@ def _problem(child: Run) -> tuple[str, str]:
     return "", ""
 
 
-def _tests_left(job: Job, results: dict, died: verdict.TestResult):
+def _tests_left(job: Job, tests: dict, died: verdict.TestResult):
     """The tests that have no result, but for those of the exercise that killed the child."""
     for test in verdict.expected_tests(job.chapter):
         if job.only and test.exercises != (job.only,):
             continue
-        ran = [r for r in results.values() if r.id.split("[")[0] == test.name]
+        ran = [r for r in tests.values() if r.id.split("[")[0] == test.name]
         if ran and len(ran) == test.cases:
             continue
         if set(test.exercises) & set(died.exercises):
@@ -236,7 +222,7 @@ def _take(line: bytes, key: str, result: Run):
             test = verdict.from_record(record["test"])
             phase = record["phase"]
             result.phases.setdefault(test.id, set()).add(phase)
-            result.loaded |= phase != "setup"
+            result.loaded |= test.outcome == "passed"
             earlier = result.results.get(test.id)
             if earlier is None or earlier.outcome == "passed":
                 result.results[test.id] = test

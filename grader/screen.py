@@ -4,6 +4,7 @@ import io
 import os
 
 from rich.console import Console, Group
+from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -43,6 +44,15 @@ def chapters(results: list[ChapterResult]) -> Table:
             f"{result.passed} of {len(result.tests)}",
         )
     return table
+
+
+def problems(results: list[ChapterResult]) -> list[str]:
+    """What overrides all tests of a chapter, in a line each."""
+    return [
+        f"\nchapter {result.chapter.number}: {result.problem}: {result.problem_message}"
+        for result in results
+        if result.problem
+    ]
 
 
 def exercises(result: ChapterResult) -> Table:
@@ -120,25 +130,41 @@ def _shared_message(result: ChapterResult) -> str:
 
 
 def next_action(results: list[ChapterResult], impl: str = "") -> str:
-    """The last line: what to do now."""
-    where = f" impl={impl}" if impl else ""
-    for result in results:
-        number = result.chapter.number
-        if result.problem == "environment":
-            return "Next: install what requirements.txt lists, or rm -rf .venv and try again."
-        if result.status == "done":
-            continue
-        again = f"make test chapter={number}"
-        if result.problem or _shared_message(result):
-            return f"Next: mend {short(result.file)}, then {again}{where}"
-        first = _first_unfinished(result)
-        if first is None:
-            return f"Next: make the exercises work together, then {again}{where}"
-        verb = "mend" if first.status in ("wrong", "broken") else "write"
-        line = f"{short(result.file)}:{first.line}" if first.line else short(result.file)
-        again += f" exercise={first.exercise.name}"
-        return f"Next: {verb} {first.exercise.name} in {line}, then\n      {again}{where}"
-    return "Next: " + _after(results)
+    """The last line: what to do now, and the command that shows whether it is right."""
+    result = next((r for r in results if r.status != "done"), results[-1])
+    what, exercise = next_step(result)
+    if result.status == "done":
+        return (
+            f"Next: {what if len(results) == 1 else 'every chapter is done; read the follow-ups'}"
+        )
+    again = f"make test chapter={result.chapter.number}"
+    again += f" exercise={exercise}" if exercise else ""
+    again += f" impl={impl}" if impl else ""
+    return f"Next: {what}, then\n      {again}"
+
+
+def next_step(result: ChapterResult) -> tuple[str, str]:
+    """What to do now, and the exercise at which to do it, if it is one."""
+    file = short(result.file)
+    if result.problem == "environment":
+        return "install what requirements.txt lists, or rm -rf .venv", ""
+    if not result.file.exists():
+        return f"write {file} with make stubs", ""
+    if result.status == "done":
+        if len(result.exercises) < len(result.chapter.exercises):
+            return f"make test chapter={result.chapter.number}", ""
+        return (
+            f"the chapter is done; answer the follow-ups in {short(result.chapter.walkthrough)}",
+            "",
+        )
+    if result.problem or _shared_message(result):
+        return f"mend {file}", ""
+    first = _first_unfinished(result)
+    if first is None:
+        return "make the exercises work together", ""
+    verb = "mend" if first.status in ("wrong", "broken") else "write"
+    line = f":{first.line}" if first.line else ""
+    return f"{verb} {first.exercise.name} in {file}{line}", first.exercise.name
 
 
 def _first_unfinished(result: ChapterResult) -> ExerciseResult | None:
@@ -147,13 +173,17 @@ def _first_unfinished(result: ChapterResult) -> ExerciseResult | None:
     return next(iter(failing + unfinished), None)
 
 
-def _after(results: list[ChapterResult]) -> str:
-    if len(results) > 1:
-        return "every chapter is done; read the follow-ups in walkthroughs/ aloud."
-    result = results[0]
-    if len(result.exercises) < len(result.chapter.exercises):
-        return f"make test chapter={result.chapter.number}"
-    return f"the chapter is done; answer the follow-ups in {short(result.chapter.walkthrough)}"
+def markdown(text: str) -> Markdown:
+    return Markdown(text, hyperlinks=False)
+
+
+def difference(lines: list[str]) -> Text:
+    """A unified diff: what is the learner's in red, what is the reference's in green."""
+    shown = Text()
+    for line in lines:
+        style = {"-": "red", "+": "green"}.get(line[:1], "")
+        shown.append(line + "\n", style)
+    return shown
 
 
 def as_text(renderable, color: bool = False) -> str:

@@ -167,3 +167,12 @@ def _functions_of(text: str | bytes) -> dict[str, ast.FunctionDef]:
         return dict(functions(ast.parse(text)))
     except (SyntaxError, ValueError):
         return {}
+
+
+def span(text: str, name: str) -> tuple[int, int] | None:
+    """The lines [start, end) of a function with its decorators; None if it is not there."""
+    function = _functions_of(text).get(name)
+    if function is None:
+        return None
+    first = min([function.lineno, *(node.lineno for node in function.decorator_list)])
+    return first - 1, _end(function, text.splitlines())
