@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grader import canaries, plugin, sandbox
+from grader import canaries, items, messages, plugin, sandbox
 
 
 class CanaryItem(pytest.Item):
@@ -40,8 +40,8 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_timeout_set_timer(self, item, settings):
-        if plugin.is_judged(item):
-            self.send("start", test=asdict(plugin.new_result(item)), limit=settings.timeout)
+        if items.is_judged(item):
+            self.send("start", test=asdict(items.new_result(item)), limit=settings.timeout)
 
     def pytest_configure(self, config):
         config.option.tbstyle = "native"  # nobody reads the tracebacks; long ones take their time
@@ -64,7 +64,7 @@ class Recorder:
     def pytest_runtest_makereport(self, item, call):
         report = yield
         if isinstance(item, CanaryItem) and call.when == "call":
-            said = plugin.describe(call.excinfo.value, Path())[0] if call.excinfo else "passed"
+            said = messages.describe(call.excinfo.value, Path())[0] if call.excinfo else "passed"
             self.send("canary", name=item.name, failed=report.failed and said == "wrong")
         return report
 

@@ -8,46 +8,27 @@ Every test that takes `impl` is collected once for the learner and once for each
 its exercises. The second kind is kept aside and runs only to diagnose, or under `--prove`.
 """
 
-import functools
-import inspect
-import re
 import signal
-import time
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
-from _pytest.runner import runtestprotocol
 
-from grader import source, submission, verdict
-from grader.chapters import ROOT, Chapter, Misconception
-from grader.checks import Different, NotRefused, is_not_started, same_answer
+from grader import diagnosis, source, submission, verdict
+from grader.chapters import ROOT, Chapter
+from grader.items import (
+    chapter_of,
+    exercises_of,
+    is_judged,
+    is_property,
+    key_of,
+    loaded_as,
+    new_result,
+    planted_in,
+)
+from grader.messages import NoAnswer, NotAllowed, NotRun, Waiting, describe
 
-DIAGNOSIS_SECONDS = 1.0
 PRINTED_KEPT = 2000
-# Taken before any learner code runs: it might replace pytest's own.
-SKIPS = (pytest.skip.Exception, pytest.xfail.Exception)
-FAILURES = (AssertionError, pytest.fail.Exception)
 HYPOTHESIS_HOME = ROOT / ".practice" / "hypothesis"
-
-learners_module = pytest.StashKey[submission.Submission]()
-error_of = pytest.StashKey[BaseException]()
-
-
-class NoAnswer(BaseException):
-    """A test's time is up. Not an Exception: Hypothesis would take it for a counterexample."""
-
-
-class NotRun(Exception):
-    """A test left out because its exercise has hung before: one wait is enough."""
-
-
-class NotAllowed(Exception):
-    """An exercise calls what it should implement."""
-
-
-class Waiting(Exception):
-    """An integration test whose exercises do not all pass on their own yet."""
 
 
 def pytest_addoption(parser):
@@ -96,13 +77,6 @@ def impl(request):
 def reference(request):
     """The solution's module."""
     return submission.reference(chapter_of(request.path))
-
-
-@functools.cache
-def chapter_of(path: Path) -> Chapter | None:
-    """The chapter that this test file judges; None for any other test file."""
-    chapter = Chapter(path.stem.removeprefix("test_"))
-    return chapter if path == chapter.tests and chapter.catalogue.exists() else None
 
 
 class Judge:
@@ -237,7 +211,7 @@ class Judge:
             del report.wasxfail
         if planted_in(item):
             if error is not None:
-                item.stash[error_of] = error
+                item.stash[diagnosis.error_of] = error
             return report
         earlier = self.results[chapter_of(item.path)].get(item.name)
         if earlier is None or earlier.outcome == "passed":
@@ -245,7 +219,7 @@ class Judge:
         if isinstance(error, NoAnswer) and call.when == "call":
             self.unanswered.update(dict.fromkeys(result.exercises, item.name))
         if result.outcome == "wrong" and len(result.exercises) == 1 and not is_property(item):
-            item.stash[error_of] = error
+            item.stash[diagnosis.error_of] = error
             self.failures[(chapter_of(item.path), result.exercises[0])].append(item)
         return report
 
@@ -262,55 +236,15 @@ class Judge:
         result.printed = printed[-PRINTED_KEPT:]
         return result
 
-    # Diagnosis -----------------------------------------------------------------------------
-
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session):
         ended = yield
         for (chapter, exercise), items in self.failures.items():
-            refusals = [i for i in items if isinstance(i.stash[error_of], NotRefused)]
-            values = [i for i in items if i not in refusals]
-            # A forgotten check is one mistake and a wrong number another: each has its own name.
-            for wrong in dict.fromkeys(self._diagnose(values) + self._diagnose(refusals)):
+            for wrong in diagnosis.diagnose(items, self.wrong_items):
                 for item in items:
                     self.results[chapter][item.name].diagnosis.append(wrong.id)
                 session.config.hook.pytest_kit_diagnosis(exercise=exercise, wrong=wrong)
         return ended
-
-    def _diagnose(self, failed: list[pytest.Function]) -> list[Misconception]:
-        """The misconceptions that give the learner's numbers and fail the same tests.
-
-        Of several, those that give the learner's numbers in the most tests.
-        """
-        deadline = time.monotonic() + DIAGNOSIS_SECONDS
-        failed = [item for item in failed if not item.get_closest_marker("trains")]
-        failed.sort(key=lambda item: not informative(item.stash[error_of]))
-        agreeing: dict[str, int] = {}
-        candidates = (
-            [planted_in(item) for item in self.wrong_items[key_of(failed[0])]] if failed else []
-        )
-        for wrong in candidates:
-            agreed = self._agreements(wrong, failed, deadline)
-            if agreed:
-                agreeing[wrong.id] = agreed
-        if time.monotonic() > deadline:
-            return []
-        most = max(agreeing.values(), default=0)
-        return [wrong for wrong in candidates if agreeing.get(wrong.id) == most]
-
-    def _agreements(self, wrong: Misconception, failed: list, deadline: float) -> int:
-        """In how many failed tests a wrong answer gives the learner's numbers; 0 rules it out."""
-        count = 0
-        for item in failed:
-            if time.monotonic() > deadline:
-                return 0
-            planted = next(i for i in self.wrong_items[key_of(item)] if planted_in(i) is wrong)
-            error, learners = run_aside(planted), item.stash[error_of]
-            same = same_answer(getattr(error, "actual", None), getattr(learners, "actual", None))
-            if not isinstance(error, AssertionError) or (item is failed[0] and not same):
-                return 0
-            count += same
-        return count
 
     # Plain pytest's terminal ---------------------------------------------------------------
 
@@ -338,108 +272,3 @@ class Hooks:
 
 def pytest_addhooks(pluginmanager):
     pluginmanager.add_hookspecs(Hooks)
-
-
-# Items -------------------------------------------------------------------------------------
-
-
-def is_judged(item) -> bool:
-    return isinstance(item, pytest.Function) and chapter_of(item.path) is not None
-
-
-def is_property(item) -> bool:
-    return getattr(item.obj, "is_hypothesis_test", False)
-
-
-def exercises_of(item) -> tuple[str, ...]:
-    marker = item.get_closest_marker("exercise")
-    return marker.args if marker else ()
-
-
-def new_result(item) -> verdict.TestResult:
-    wrong = planted_in(item)
-    return verdict.TestResult(
-        item.name, exercises_of(item), item.location[1] + 1, wrong=wrong.id if wrong else ""
-    )
-
-
-def planted_in(item) -> Misconception | None:
-    return item.callspec.params.get("impl") if hasattr(item, "callspec") else None
-
-
-def key_of(item) -> tuple:
-    """The same for a test and for its runs on wrong answers."""
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    case = sorted((name, id(value)) for name, value in params.items() if name != "impl")
-    return (item.path, item.originalname, *case)
-
-
-def loaded_as(item) -> str:
-    wrong = planted_in(item)
-    return f"{item.path.stem}:{wrong.id if wrong else ''}"
-
-
-def run_aside(item) -> BaseException | None:
-    """Run a kept-aside item without reporting it; the error it ends in, if any."""
-    runtestprotocol(item, nextitem=None, log=False)
-    return item.stash.get(error_of, None)
-
-
-def informative(error: BaseException) -> bool:
-    return isinstance(error, Different) and same_answer(error.actual, error.actual)
-
-
-# What an error says to the learner -----------------------------------------------------------
-
-
-def describe(error: BaseException, file: Path) -> tuple[str, str]:
-    """The outcome (`not started`, `wrong` or `broken`) and the message for the learner."""
-    where = learners_lines(error, file)
-    if is_not_started(error):
-        return "not started", str(error)
-    if isinstance(error, Waiting):
-        return "not started", str(error)
-    if isinstance(error, NotAllowed):
-        return "wrong", str(error)
-    if isinstance(error, SKIPS):
-        return "wrong", f"a skip is not a pass{where}"
-    if type(error).__name__ == "FlakyFailure":
-        return "wrong", "the same input failed once and passed once: does state stay between calls?"
-    if isinstance(error, OSError) and "reading from stdin" in str(error):
-        return "wrong", f"input() and reading from stdin are not available in tests{where}"
-    if isinstance(error, FAILURES):
-        return "wrong", f"{str(error) or 'an assert fails'}{where}{smallest_input(error)}"
-    if isinstance(error, NotRun):
-        return "broken", str(error)
-    if isinstance(error, NoAnswer):
-        return "broken", f"{error}{where}"
-    if isinstance(error, SystemExit):
-        return "broken", f"sys.exit() was called{where}"
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        return "broken", f"line {error.lineno}: {type(error).__name__}: {error.msg}"
-    if isinstance(error, submission.CannotLoad):
-        return "broken", str(error)
-    if isinstance(error, FileNotFoundError) and error.filename == str(file):
-        return "broken", "the file does not exist; `make stubs` writes it"
-    if isinstance(error, AttributeError) and getattr(error.obj, "__file__", None) == str(file):
-        return "broken", f"{verdict.short(file)} has no {error.name}"
-    return "broken", f"{type(error).__name__}: {error}{where}{smallest_input(error)}"
-
-
-def learners_lines(error: BaseException, file: Path) -> str:
-    """The learner's own frames of a traceback, the innermost last, at most three."""
-    frames = [f for f in inspect.getinnerframes(error.__traceback__) if f.filename == str(file)]
-    return "".join(
-        f"\n  {verdict.short(file)}:{frame.lineno} in {frame.function}"
-        + (f": {frame.code_context[0].strip()}" if frame.code_context else "")
-        for frame in frames[-3:]
-    )
-
-
-def smallest_input(error: BaseException) -> str:
-    """The input to which Hypothesis has shrunk the failure, without the fixtures."""
-    for note in getattr(error, "__notes__", []):
-        drawn = re.findall(r"^    (?!impl=|reference=)(\w+=.*),$", note, flags=re.M)
-        if drawn and note.endswith("\n)"):
-            return f"\n  the smallest input that breaks: {', '.join(drawn)}"
-    return ""

@@ -136,9 +136,9 @@ PATCHES = {
     "NumPy's comparison": "np.isclose = lambda *a, **k: np.array(True)",
     "the checks": "import grader.checks as c; c.assert_close = lambda *a, **k: None",
     "pytest.fail": "import pytest; pytest.fail = print",
-    "the reports": (
-        "import pytest; make = pytest.TestReport.from_item_and_call\n"
-        "import grader.plugin as p; p.describe = lambda *a: ('passed', '')"
+    "what errors mean": (
+        "import grader.plugin as p, grader.messages as m\n"
+        "p.describe = m.describe = lambda *a: ('passed', '')"
     ),
 }
 

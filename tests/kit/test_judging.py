@@ -98,7 +98,7 @@ def test_the_smallest_input_that_breaks_is_shown(tmp_path):
 
 
 def test_diagnosis_keeps_quiet_when_it_takes_too_long(tmp_path, monkeypatch):
-    slow = in_mean_pool("import grader.plugin; grader.plugin.DIAGNOSIS_SECONDS = -1")
+    slow = in_mean_pool("import grader.diagnosis; grader.diagnosis.SECONDS = -1")
     result = judged(tmp_path, changed("/ lengths[:, None]  # (B, D)", "/ hidden.shape[1]", slow))
     assert statuses(result)["mean_pool"] == "wrong"
     assert diagnosed(result, "mean_pool") == set()
