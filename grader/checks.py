@@ -56,21 +56,21 @@ def assert_close(
     """
     library = _library_of(actual, expected)
     if library is None:
-        wanted = "a number" if np.ndim(expected) == 0 else f"an array of shape {np.shape(expected)}"
+        shape = tuple(np.shape(expected))
+        wanted = f"an array of shape {shape}" if shape else "a number"
         raise Different(f"{what}: expected {wanted}, got {_show(actual)}", actual)
     literal = isinstance(expected, int | float | list | tuple)
     if not literal and _library_of(expected, expected) is not library:
         wanted = _library_of(expected, expected).__name__
         raise Different(f"{what}: expected a {wanted} array, got {_show(actual)}", actual)
-    got = library.asarray(actual)
-    want = library.asarray(expected)
+    got, want = _array(actual, library), _array(expected, library)
     shape, wanted = tuple(got.shape), tuple(want.shape)
     if shape != wanted:
         raise Different(f"{what}: expected shape {wanted}, got {shape}", actual)
     if literal:
         if _kind(got) != _kind(want):
             raise Different(f"{what}: expected {_kind(want)} values, got {got.dtype}", actual)
-        want = library.asarray(want, dtype=got.dtype, device=got.device)
+        want = library.asarray(expected, dtype=got.dtype, device=got.device)
     elif got.dtype != want.dtype:
         raise Different(f"{what}: expected dtype {want.dtype}, got {got.dtype}", actual)
 
@@ -126,8 +126,8 @@ def same_answer(first: object, second: object) -> bool:
     if _library_of(first, 0.0) is None or _library_of(first, 0.0) is not _library_of(second, 0.0):
         return False
     library = _library_of(first, 0.0)
-    a, b = library.asarray(first), library.asarray(second)
-    if tuple(a.shape) != tuple(b.shape) or _kind(a) == "bool" or _kind(a) != _kind(b):
+    a, b = _array(first, library), _array(second, library)
+    if tuple(a.shape) != tuple(b.shape) or a.dtype != b.dtype or _kind(a) == "bool":
         return False
     if not bool(((a == a) & (a != 0)).any()):
         return False
@@ -144,6 +144,11 @@ def _library_of(value, expected):
     if isinstance(value, int | float) and np.ndim(expected) == 0:
         return np
     return None
+
+
+def _array(value, library):
+    """An array or tensor of the value, cut off from any gradient."""
+    return value.detach() if hasattr(value, "detach") else library.asarray(value)
 
 
 def _kind(array) -> str:

@@ -1,7 +1,7 @@
 """Finds calls that an exercise must not make, without running anything.
 
-A rule is a dotted name: `torch.softmax`; with a star at the end, `torch.nn.Transformer*`; or a
-method of any tensor, `torch.Tensor.softmax`, which means `.softmax` on whatever is no module.
+A rule is a dotted name, `torch.softmax`; one with a star for any letters, `torch.nn.Transformer*`;
+or a method of any tensor, `torch.Tensor.softmax`, which means `.softmax` on whatever is no module.
 """
 
 import ast

@@ -83,3 +83,20 @@ def test_informative_values_agree_with_themselves_only():
 
 def test_the_docstrings_examples_print_what_they_say():
     assert doctest.testmod(checks).failed == 0
+
+
+def test_tensors_are_judged_like_arrays():
+    torch = pytest.importorskip("torch")
+    assert_close(torch.tensor([0.1, 0.2]), [0.1, 0.2], "float32 literals")
+    assert_close(torch.tensor([0.8], dtype=torch.float64), [0.8], "float64 literals")
+    assert_close(torch.tensor([1.0], dtype=torch.bfloat16), torch.tensor([1.0]).bfloat16(), "half")
+    with pytest.raises(AssertionError, match="expected dtype torch.float32, got torch.float64"):
+        assert_close(torch.zeros(1, dtype=torch.float64), torch.zeros(1), "dtype")
+    with pytest.raises(AssertionError, match=r"expected an array of shape \(1, 3\), got None"):
+        assert_close(None, torch.zeros(1, 3), "kind")
+    with pytest.raises(AssertionError, match="expected a torch array, got ndarray of shape"):
+        assert_close(np.zeros(2), torch.zeros(2), "kind")
+    with pytest.raises(AssertionError, match=r"at \[1\]: expected 2.0, got 3.0"):
+        assert_close(torch.tensor([1.0, 3.0], requires_grad=True), [1.0, 2.0], "values")
+    assert not same_answer(torch.ones(2), torch.ones(2, dtype=torch.float64))
+    assert same_answer(torch.ones(2, requires_grad=True), torch.ones(2))
