@@ -4,12 +4,11 @@ Each proof gives a list of faults; none means proven.
 """
 
 import ast
-import doctest
 import re
 import tempfile
 from pathlib import Path
 
-from grader import lesson, source, submission
+from grader import lesson, source
 from grader.chapters import PRIORITIES, ROOT, Chapter
 from grader.manifest import expected_tests
 from grader.runner import Job, run, run_child
@@ -128,20 +127,10 @@ def catalogue(chapter: Chapter) -> list[str]:
 
 
 def examples(chapter: Chapter) -> list[str]:
-    """Every exercise's docstring has a worked example, and all examples print what they say."""
-    module = submission.reference(chapter)
-    faults = []
-    for exercise in chapter.exercises:
-        function = module
-        for part in exercise.name.split("."):
-            function = getattr(function, part)
-        if ">>>" not in (function.__doc__ or ""):
-            faults.append(f"{exercise.name} has no worked example")
-    runner = doctest.DocTestRunner(verbose=False)
-    said: list[str] = []
-    for test in doctest.DocTestFinder().find(module, module.__name__, module=module):
-        runner.run(test, out=said.append)
-    return faults + (["".join(said)] if runner.failures else [])
+    """Every exercise's docstring has a worked example; the kit's own tests run them."""
+    docstrings = source.docstrings(chapter.solution.read_text(encoding="utf-8"))
+    names = [e.name for e in chapter.exercises if ">>>" not in docstrings.get(e.name, "")]
+    return [f"{name} has no worked example" for name in names]
 
 
 def walkthrough(chapter: Chapter) -> list[str]:

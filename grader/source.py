@@ -176,3 +176,7 @@ def span(text: str, name: str) -> tuple[int, int] | None:
         return None
     first = min([function.lineno, *(node.lineno for node in function.decorator_list)])
     return first - 1, _end(function, text.splitlines())
+
+
+def docstrings(text: str) -> dict[str, str]:
+    return {name: ast.get_docstring(f) or "" for name, f in _functions_of(text).items()}

@@ -1,5 +1,6 @@
 """Every code block of the README and the walkthroughs runs, and every link leads somewhere."""
 
+import doctest
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from submissions import CHAPTER, changed
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
-from grader import stubs
+from grader import stubs, submission
 from grader.chapters import ROOT, all_chapters
 
 pytestmark = pytest.mark.timeout(300)
@@ -67,6 +68,16 @@ def test_python_blocks_print_what_they_say(document):
     blocks = Sybil(parsers=[PythonCodeBlockParser()]).parse(document)
     for block in blocks.examples():
         block.evaluate()
+
+
+@pytest.mark.parametrize("chapter", all_chapters(), ids=lambda chapter: chapter.stem)
+def test_docstrings_examples_print_what_they_say(chapter):
+    module = submission.reference(chapter)
+    failures = []
+    runner = doctest.DocTestRunner(verbose=False)
+    for test in doctest.DocTestFinder().find(module, chapter.stem, module=module):
+        runner.run(test, out=failures.append)
+    assert not failures, "".join(failures)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -10,13 +10,10 @@ import math
 from pathlib import Path
 
 import matplotlib
+import matplotlib.pyplot as plt
+import torch
 
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt  # noqa: E402
-import torch  # noqa: E402
-
-from solutions.ch02_attention import (  # noqa: E402
+from solutions.ch02_attention import (
     causal_mask,
     padding_mask,
     scaled_dot_product_attention,
