@@ -68,6 +68,11 @@ stubs:  ## write exercises/ from solutions/, never over your work
 	$(SETUP) requirements.txt
 	@$(GRADER) stubs
 
+.PHONY: bench
+bench:  ## how quick the kit is on this machine, as ratios
+	$(SETUP) requirements.txt
+	@$(GRADER) bench
+
 .PHONY: check
 check:  ## prove the kit itself: every test, wrong answer, document and rule
 	$(SETUP) requirements.txt requirements-dev.txt

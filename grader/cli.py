@@ -67,6 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
     stub.add_argument(
         "--check", action="store_true", help="write nothing; exit with 1 if any differs"
     )
+    verbs.add_parser("bench", help="how quick the kit is on this machine")
+
     check = verbs.add_parser("check", help="prove tests, catalogues, documents and lint rules")
     check.add_argument("chapter", nargs="?", help="only the proofs of this chapter")
 
@@ -199,6 +201,12 @@ def command_read(options) -> int:
     return 0
 
 
+def command_bench(options) -> int:
+    from grader import bench
+
+    return bench.run()
+
+
 def chosen_exercise(options) -> tuple[Chapter, Exercise]:
     """The exercise that is named, or the first that is not done."""
     if options.exercise:
@@ -239,6 +247,7 @@ VERBS = {
     "diff": command_diff,
     "read": command_read,
     "stubs": command_stubs,
+    "bench": command_bench,
     "check": command_check,
 }
 

@@ -204,6 +204,7 @@ class Judge:
         if not is_judged(item):
             return report
         result = self._result(item, call.when, error)
+        result.seconds = call.duration if call.when == "call" else 0.0
         report.kit = result
         report.outcome = "passed" if result.outcome == "passed" else "failed"
         report.longrepr = result.message or None
@@ -215,6 +216,7 @@ class Judge:
             return report
         earlier = self.results[chapter_of(item.path)].get(item.name)
         if earlier is None or earlier.outcome == "passed":
+            result.seconds += earlier.seconds if earlier else 0.0
             self.results[chapter_of(item.path)][item.name] = result
         if isinstance(error, NoAnswer) and call.when == "call":
             self.unanswered.update(dict.fromkeys(result.exercises, item.name))

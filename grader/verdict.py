@@ -19,6 +19,7 @@ class TestResult:
     message: str = ""
     printed: str = ""
     diagnosis: list[str] = field(default_factory=list)
+    seconds: float = 0.0  # of the test's own call
     wrong: str = ""  # the misconception it ran on, when it did not run on the learner's file
 
     def as_json(self) -> dict:

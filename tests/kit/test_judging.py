@@ -16,6 +16,8 @@ from submissions import (
 )
 
 from grader import source
+from grader.chapters import find_chapter
+from grader.runner import Job, run
 
 pytestmark = pytest.mark.timeout(60)
 NAMES = [exercise.name for exercise in CHAPTER.exercises]
@@ -119,3 +121,16 @@ def test_a_forgotten_check_does_not_hide_a_wrong_number(tmp_path):
     )
     result = judged(tmp_path, text)
     assert "divides-by-padded-length" in diagnosed(result, "mean_pool")
+
+
+def test_a_forbidden_call_is_wrong_with_its_line(tmp_path):
+    chapter = find_chapter("2")
+    text = chapter.solution.read_text(encoding="utf-8")
+    text = changed("return exp / exp.sum(dim, keepdim=True)", "return torch.softmax(x, dim)", text)
+    (tmp_path / chapter.file).write_text(text)
+    result = run(Job(chapter, tmp_path))
+    assert statuses(result)["softmax"] == "wrong"
+    line = next(n for n, t in enumerate(text.splitlines(), 1) if "torch.softmax(" in t)
+    said = messages(result, "softmax")
+    assert "softmax must not use torch.softmax" in said
+    assert f"{chapter.file}:{line}: torch.softmax" in said
