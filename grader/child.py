@@ -43,9 +43,6 @@ class Recorder:
         if items.is_judged(item):
             self.send("start", test=asdict(items.new_result(item)), limit=settings.timeout)
 
-    def pytest_configure(self, config):
-        config.option.tbstyle = "native"  # nobody reads the tracebacks; long ones take their time
-
     def pytest_collection_finish(self):
         # Collecting runs no learner code; from here on it may run.
         sandbox.limit_resources()

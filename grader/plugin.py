@@ -119,6 +119,8 @@ class Judge:
                 continue
             # A right answer may overflow on its way; only values are judged.
             item.add_marker(pytest.mark.filterwarnings("ignore"))
+            # pytest renders tracebacks that nobody would see, for most of a diagnosis's time.
+            item.repr_failure = item._repr_failure_py = lambda *_, **__: ""
             if planted_in(item):
                 self.wrong_items[key_of(item)].append(item)
                 wrong.append(item)
