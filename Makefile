@@ -3,6 +3,7 @@
 #   chapter=11            a chapter (11, 011 or ch11_causal_classifier)
 #   exercise=mean_pool    one of its exercises
 #   impl=FOLDER           judge FOLDER/chNN_name.py instead of exercises/
+#   json=1, strict=1      grade for programs; make it fail unless all is done
 #   PYTHON=python3.12     use this interpreter and its packages instead of making .venv
 #   TORCH_INDEX=          take PyTorch from pip's ordinary index
 
@@ -37,6 +38,9 @@ grade:  ## show where you stand: every chapter, or with chapter= every exercise
 test:  ## run a chapter's tests (chapter=11, exercise=mean_pool) and name the mistakes
 	$(SETUP) requirements.txt
 	@$(GRADER) test $(one) $(from)
+
+.PHONY: tests  # a folder of that name would make `make tests` do nothing
+tests: test
 
 .PHONY: watch
 watch:  ## run a chapter's tests again at every save

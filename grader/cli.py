@@ -5,6 +5,7 @@ Exit codes: 0 done, or the report was made; 1 not all pass; 2 wrong usage; 3 the
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         verb.add_argument("--impl", default="exercises", help="the folder to judge (exercises)")
 
     watch = verbs.add_parser("watch", help="run a chapter's tests again at every save")
-    watch.add_argument("chapter")
+    watch.add_argument("chapter", nargs="?")
     watch.add_argument("exercise", nargs="?")
     watch.add_argument("--impl", default="exercises")
 
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     hint.add_argument("exercise", nargs="?")
 
     reset = verbs.add_parser("reset", help="put a stub back, after keeping a copy of your work")
-    reset.add_argument("chapter")
+    reset.add_argument("chapter", nargs="?")
     reset.add_argument("exercise", nargs="?")
 
     diff = verbs.add_parser("diff", help="your exercise against the reference's")
@@ -60,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     diff.add_argument("--reveal", action="store_true", help="also before your exercise passes")
 
     read = verbs.add_parser("read", help="the walkthrough in the terminal, answers folded")
-    read.add_argument("chapter")
+    read.add_argument("chapter", nargs="?")
     read.add_argument("--unfold", action="store_true", help="with all answers")
 
     stub = verbs.add_parser("stubs", help="write exercises/ from solutions/")
@@ -88,6 +89,10 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 3
+    except BrokenPipeError:
+        # Whoever read the output has gone, as `head` does; nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("\ngrader: stopped", file=sys.stderr)
         return 130
@@ -146,7 +151,7 @@ def exit_code(found: list[verdict.ChapterResult], strict: bool) -> int:
 def command_watch(options) -> int:
     from grader import watch
 
-    return watch.run(find_chapter(options.chapter), folder_of(options.impl), options.exercise)
+    return watch.run(named_chapter(options), folder_of(options.impl), options.exercise)
 
 
 def command_hint(options) -> int:
@@ -163,7 +168,7 @@ def command_hint(options) -> int:
 
 
 def command_reset(options) -> int:
-    chapter = find_chapter(options.chapter)
+    chapter = named_chapter(options)
     exercise = chapter.exercise(options.exercise) if options.exercise else None
     file, copy = practice.reset(chapter, exercise)
     what = exercise.name if exercise else "the chapter"
@@ -177,7 +182,7 @@ def command_diff(options) -> int:
     folder = folder_of(options.impl)
     row = standing.judged(chapter, folder, exercise.name).exercises[0]
     if row.status != "done" and not options.reveal:
-        print(f"{exercise.name} is {row.status}; this shows the reference's answer.")
+        print(f"{exercise.name} is {row.status}; the difference would show the answer.")
         print(f"Next: make diff chapter={chapter.number} exercise={exercise.name} reveal=1")
         return 1
     from grader import screen
@@ -187,7 +192,7 @@ def command_diff(options) -> int:
 
 
 def command_read(options) -> int:
-    chapter = find_chapter(options.chapter)
+    chapter = named_chapter(options)
     text = chapter.walkthrough.read_text(encoding="utf-8")
     from grader import screen
 
@@ -205,6 +210,12 @@ def command_bench(options) -> int:
     from grader import bench
 
     return bench.run()
+
+
+def named_chapter(options) -> Chapter:
+    if not options.chapter:
+        raise UsageError(f"say which chapter: make {options.verb} chapter=11")
+    return find_chapter(options.chapter)
 
 
 def chosen_exercise(options) -> tuple[Chapter, Exercise]:
@@ -233,9 +244,10 @@ def command_stubs(options) -> int:
 def command_check(options) -> int:
     from grader import check
 
-    if any(chapter.library == "torch" for chapter in all_chapters()):
+    chapter = find_chapter(options.chapter) if options.chapter else None
+    if any(c.library == "torch" for c in ([chapter] if chapter else all_chapters())):
         install.ensure_torch()
-    return check.run(find_chapter(options.chapter) if options.chapter else None)
+    return check.run(chapter)
 
 
 VERBS = {

@@ -89,6 +89,7 @@ class Judge:
         self.loaded: dict[str, submission.Submission] = {}
         self.results: dict[Chapter, dict[str, verdict.TestResult]] = defaultdict(dict)
         self.unanswered: dict[str, str] = {}  # exercises, and the test in which each hung
+        self.passes: dict[tuple, list[pytest.Function]] = defaultdict(list)
         self.failures: dict[tuple, list[pytest.Function]] = defaultdict(list)
 
     # Collection ----------------------------------------------------------------------------
@@ -108,7 +109,7 @@ class Judge:
             scope="module",
         )
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items):
         judged, others, wrong = [], [], []
         for item in items:
@@ -222,10 +223,20 @@ class Judge:
             self.results[chapter_of(item.path)][item.name] = result
         if isinstance(error, NoAnswer) and call.when == "call":
             self.unanswered.update(dict.fromkeys(result.exercises, item.name))
-        if result.outcome == "wrong" and len(result.exercises) == 1 and not is_property(item):
-            item.stash[diagnosis.error_of] = error
-            self.failures[(chapter_of(item.path), result.exercises[0])].append(item)
+        self._keep_for_diagnosis(item, call.when, result, error)
         return report
+
+    def _keep_for_diagnosis(self, item, when: str, result: verdict.TestResult, error):
+        """Worked examples only: a property takes long, an integration test has many causes."""
+        slow = is_property(item) or item.get_closest_marker("trains")
+        if slow or len(result.exercises) > 1:
+            return
+        key = (chapter_of(item.path), result.exercises[0])
+        if result.outcome == "wrong":
+            item.stash[diagnosis.error_of] = error
+            self.failures[key].append(item)
+        elif when == "call" and result.outcome == "passed":
+            self.passes[key].append(item)
 
     def _result(self, item, when: str, error: BaseException | None) -> verdict.TestResult:
         chapter = chapter_of(item.path)
@@ -244,7 +255,8 @@ class Judge:
     def pytest_runtestloop(self, session):
         ended = yield
         for (chapter, exercise), items in self.failures.items():
-            for wrong in diagnosis.diagnose(items, self.wrong_items):
+            passed = self.passes[(chapter, exercise)]
+            for wrong in diagnosis.diagnose(items, passed, self.wrong_items):
                 for item in items:
                     self.results[chapter][item.name].diagnosis.append(wrong.id)
                 session.config.hook.pytest_kit_diagnosis(exercise=exercise, wrong=wrong)
@@ -263,7 +275,7 @@ class Judge:
         from grader import screen
 
         for chapter, results in self.results.items():
-            result = verdict.judge(chapter, self.folder, results, only=self.only)
+            result = verdict.judge(chapter, self.folder, results, self.only, missing=None)
             terminalreporter.ensure_newline()
             text = screen.as_text(screen.details(result), color=terminalreporter.hasmarkup)
             terminalreporter.write_line(text)

@@ -39,7 +39,8 @@ def child_environment() -> dict[str, str]:
     dropped = ("PYTEST_", "PYTHONWARNINGS")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     environment |= dict.fromkeys(THREADS, "1")
-    return environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
+    return environment | {"PYTHONBREAKPOINT": "0"}  # nobody could answer a debugger there
 
 
 def cold(order: dict, scratch: str) -> Process:

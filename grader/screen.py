@@ -67,6 +67,12 @@ def exercises(result: ChapterResult) -> Table:
             row.exercise.priority,
             str(row.line or "missing"),
         )
+    if result.together:
+        passed = sum(test.outcome == "passed" for test in result.together)
+        status = Text("waits", "dim")
+        if all(test.outcome != "not started" for test in result.together):
+            status = _status("done" if passed == len(result.together) else "wrong")
+        table.add_row("all together", status, f"{passed} of {len(result.together)}", "", "", "")
     return table
 
 
@@ -108,12 +114,17 @@ def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: i
             continue
         others = [case.id.removeprefix(function) for case in cases[1:]]
         also = f", also {' '.join(others)}" if others else ""
-        parts += [Text(), _paragraph(f"{cases[0].id}{also}", 2), _paragraph(cases[0].message, 4)]
+        parts += [
+            Text(),
+            _paragraph(f"{cases[0].id} (line {cases[0].line}){also}", 2),
+            _paragraph(cases[0].message, 4),
+        ]
         printed = cases[0].printed.strip().splitlines()[-PRINTED_LINES:]
         if printed:
             parts += [_paragraph("it printed:", 4), _paragraph("\n".join(printed), 6)]
     if len(groups) > DETAILED:
         parts += [Text(), Text(f"  and {', '.join(name for name in groups if name not in shown)}")]
+    parts += [Text(), _paragraph(f"the tests: {short(result.chapter.tests)}", 2, "dim")]
     wrong = {w.id: w for w in result.chapter.misconceptions}
     for found in dict.fromkeys(identity for test in failing for identity in test.diagnosis):
         pitfall = f"{short(result.chapter.walkthrough)}#{found}"
@@ -133,14 +144,14 @@ def next_action(results: list[ChapterResult], impl: str = "") -> str:
     """The last line: what to do now, and the command that shows whether it is right."""
     result = next((r for r in results if r.status != "done"), results[-1])
     what, exercise = next_step(result)
+    chapter = f"make test chapter={result.chapter.number}"
+    where = f" impl={impl}" if impl else ""
+    if result.status == "done" and len(results) > 1:
+        return "Next: every chapter is done; answer the follow-ups in walkthroughs/"
     if result.status == "done":
-        return (
-            f"Next: {what if len(results) == 1 else 'every chapter is done; read the follow-ups'}"
-        )
-    again = f"make test chapter={result.chapter.number}"
-    again += f" exercise={exercise}" if exercise else ""
-    again += f" impl={impl}" if impl else ""
-    return f"Next: {what}, then\n      {again}"
+        return f"Next: {chapter}{where}" if exercise else f"Next: {what}"
+    named = f" exercise={exercise}" if exercise else ""
+    return f"Next: {what}, then\n      {chapter}{named}{where}"
 
 
 def next_step(result: ChapterResult) -> tuple[str, str]:
@@ -152,7 +163,7 @@ def next_step(result: ChapterResult) -> tuple[str, str]:
         return f"write {file} with make stubs", ""
     if result.status == "done":
         if len(result.exercises) < len(result.chapter.exercises):
-            return f"make test chapter={result.chapter.number}", ""
+            return f"{result.exercises[0].exercise.name} is done", result.exercises[0].exercise.name
         return (
             f"the chapter is done; answer the follow-ups in {short(result.chapter.walkthrough)}",
             "",

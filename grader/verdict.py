@@ -115,11 +115,11 @@ def judge(
     folder: Path,
     results: dict[str, TestResult],
     only: str | None = None,
-    missing: str = "this test did not run",
+    missing: str | None = "this test did not run",
 ) -> ChapterResult:
     """Put test results in the order of the chapter; a test without a result is broken.
 
-    `missing` is the message of such a test.
+    `missing` is the message of such a test; None leaves it out.
     """
     file = folder / chapter.file
     names = [exercise.name for exercise in chapter.exercises]
@@ -128,10 +128,11 @@ def judge(
     together = []
     for test in expected_tests(chapter):
         found = [r for r in results.values() if r.id.split("[")[0] == test.name]
-        found += [
-            TestResult(test.name, test.exercises, test.line, "broken", missing)
-            for _ in range(test.cases - len(found))
-        ]
+        if missing is not None:
+            found += [
+                TestResult(test.name, test.exercises, test.line, "broken", missing)
+                for _ in range(test.cases - len(found))
+            ]
         if test.integration:
             together += found
         else:
@@ -139,7 +140,7 @@ def judge(
     exercises = [
         ExerciseResult(exercise, lines.get(exercise.name, 0), by_exercise[exercise.name])
         for exercise in chapter.exercises
-        if only in (None, exercise.name)
+        if only in (None, exercise.name) and (missing is not None or by_exercise[exercise.name])
     ]
     return ChapterResult(chapter, file, exercises, [] if only else together)
 

@@ -134,3 +134,43 @@ def test_a_forbidden_call_is_wrong_with_its_line(tmp_path):
     said = messages(result, "softmax")
     assert "softmax must not use torch.softmax" in said
     assert f"{chapter.file}:{line}: torch.softmax" in said
+
+
+NAMED = {
+    "overflow": ("np.logaddexp(0.0, z)", "np.log(1 + np.exp(z))", "softplus-overflows"),
+    "zero over zero": (
+        "    lengths = valid_lengths(hidden, pooling_mask)\n    valid = ",
+        "    lengths = np.asarray(pooling_mask).sum(axis=1)\n    if lengths.all():\n"
+        "        valid_lengths(hidden, pooling_mask)\n    valid = ",
+        "empty-row-becomes-nan",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "name"), NAMED.values(), ids=NAMED.keys())
+def test_a_mistake_that_warns_on_its_way_is_named(tmp_path, old, new, name):
+    result = judged(tmp_path, changed(old, new))
+    assert name in {i for test in result.tests for i in test.diagnosis}
+
+
+UNNAMED = {
+    "divides by the longest length": ("mean_pool", POOLED, "lengths.max()"),
+    "norms after pooling": (
+        "classify",
+        "return mean_pool(hidden, pooling_mask) @ head",
+        "return normalize(mean_pool(hidden, pooling_mask)) @ head",
+    ),
+    "divides by the classes": (
+        "classification_loss",
+        "-log_probs[np.arange(B), labels].mean()",
+        "-log_probs[np.arange(B), labels].sum() / C",
+    ),
+}
+
+
+@pytest.mark.parametrize(("exercise", "old", "new"), UNNAMED.values(), ids=UNNAMED.keys())
+def test_numbers_that_agree_here_and_there_get_no_name(tmp_path, exercise, old, new):
+    new = f"(hidden * valid[..., None]).sum(axis=1) / {new}" if old == POOLED else new
+    result = judged(tmp_path, changed(old, new))
+    assert statuses(result)[exercise] == "wrong"
+    assert diagnosed(result, exercise) == set()
