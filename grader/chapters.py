@@ -112,7 +112,7 @@ def all_chapters() -> list[Chapter]:
 
 def find_chapter(text: str) -> Chapter:
     """The chapter meant by `11`, `011`, `ch11` or `ch11_causal_classifier`."""
-    match = re.fullmatch(r"(?:ch)?0*(\d+)(?:_\w+)?", text)
+    match = re.fullmatch(r"(?:ch)?0*(\d{1,4})(?:_\w+)?", text)
     for chapter in all_chapters():
         if text == chapter.stem or (match and "_" not in text and int(match[1]) == chapter.number):
             return chapter

@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pytest
 
 from grader import canaries, items, messages, plugin, sandbox
@@ -33,8 +34,11 @@ class Recorder:
     def __init__(self, pipe: int, key: str):
         self.pipe = os.fdopen(pipe, "w", encoding="utf-8")
         self.key = key
+        self.process = os.getpid()
 
     def send(self, event: str, **record):
+        if os.getpid() != self.process:
+            os._exit(1)  # a fork that the learner's code made must not run on as a second pytest
         self.pipe.write(json.dumps({"key": self.key, "event": event, **record}) + "\n")
         self.pipe.flush()
 
@@ -46,7 +50,8 @@ class Recorder:
     def pytest_collection_finish(self):
         # Collecting runs no learner code; from here on it may run.
         sandbox.limit_resources()
-        sandbox.write_only_below(tempfile.gettempdir(), str(plugin.HYPOTHESIS_HOME), "/dev")
+        writable = [tempfile.gettempdir(), plugin.hypothesis_home(), "/dev/null", "/dev/shm"]
+        sandbox.write_only_below(*map(str, writable))
 
     def pytest_collectreport(self, report):
         if report.failed:
@@ -85,12 +90,15 @@ def run(order: dict):
     """Run an order's tests and end this process."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.set_inheritable(order["pipe"], False)
+    sandbox.live_and_die_with_the_parent()
+    sandbox.forbid_forks_of_forks()
     recorder = Recorder(order["pipe"], order["key"])
     code = pytest.main(order["arguments"], plugins=[recorder])
     recorder.send("exit", code=int(code))
     recorder.pipe.flush()
-    # A thread that the learner's code left running must not keep the process.
-    sys.stdout.flush()
+    # No thread and no process that the learner's code left behind may hold anything up.
+    for left in psutil.Process().children(recursive=True):
+        left.kill()
     os._exit(0)
 
 

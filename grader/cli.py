@@ -6,6 +6,7 @@ Exit codes: 0 done, or the report was made; 1 not all pass; 2 wrong usage; 3 the
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -27,7 +28,7 @@ JSON_SCHEMA = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m grader", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m grader", description="The kit's command line.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
     test = verbs.add_parser("test", help="run a chapter's tests and show what fails")
@@ -74,7 +75,12 @@ def main(arguments: list[str] | None = None) -> int:
     check.add_argument("chapter", nargs="?", help="only the proofs of this chapter")
 
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no child is left behind
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
+        if getattr(options, "exercise", None) and not options.chapter:
+            raise UsageError(f"say which chapter: make {options.verb} chapter=11 exercise=...")
         return VERBS[options.verb](options)
     except UsageError as error:
         print(f"grader: {error}", file=sys.stderr)
@@ -93,6 +99,9 @@ def main(arguments: list[str] | None = None) -> int:
         # Whoever read the output has gone, as `head` does; nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        print(f"grader: {error}", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         print("\ngrader: stopped", file=sys.stderr)
         return 130

@@ -1,6 +1,7 @@
 """What an error in a test says to the learner, and which outcome it is."""
 
 import inspect
+import linecache
 import re
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from grader import submission, verdict
 from grader.checks import is_not_started
 
+LONGEST = 2000  # characters of a message
+LONGEST_LINE = 100  # of a line of source
 # Taken before any learner code runs: it might replace pytest's own.
 SKIPS = (pytest.skip.Exception, pytest.xfail.Exception)
 FAILURES = (AssertionError, pytest.fail.Exception)
@@ -32,6 +35,22 @@ class Waiting(Exception):
 
 def describe(error: BaseException, file: Path) -> tuple[str, str]:
     """The outcome (`not started`, `wrong` or `broken`) and the message for the learner."""
+    try:
+        outcome, message = _described(error, file)
+    except BaseException:  # the error is the learner's own object, and so is what its str() does
+        return "broken", f"{type(error).__name__}, whose message cannot be shown"
+    return outcome, clean(message)
+
+
+def clean(text: str) -> str:
+    """Text that is safe to print: no control characters, no lone surrogates, not too long."""
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]} ... ({len(text):,} characters)"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return re.sub(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]", lambda m: repr(m[0])[1:-1], text)
+
+
+def _described(error: BaseException, file: Path) -> tuple[str, str]:
     where = learners_lines(error, file)
     if is_not_started(error):
         return "not started", str(error)
@@ -59,18 +78,28 @@ def describe(error: BaseException, file: Path) -> tuple[str, str]:
         return "broken", str(error)
     if isinstance(error, FileNotFoundError) and error.filename == str(file):
         return "broken", "the file does not exist; `make stubs` writes it"
-    if isinstance(error, AttributeError) and getattr(error.obj, "__file__", None) == str(file):
+    if (
+        isinstance(error, AttributeError)
+        and inspect.ismodule(error.obj)
+        and error.obj.__file__ == str(file)
+    ):
         return "broken", f"{verdict.short(file)} has no {error.name}"
     return "broken", f"{type(error).__name__}: {error}{where}{smallest_input(error)}"
 
 
 def learners_lines(error: BaseException, file: Path) -> str:
     """The learner's own frames of a traceback, the innermost last, at most three."""
-    frames = [f for f in inspect.getinnerframes(error.__traceback__) if f.filename == str(file)]
+    own: list[tuple[int, str]] = []
+    frame = error.__traceback__
+    while frame is not None:
+        code = frame.tb_frame.f_code
+        if code.co_filename == str(file):
+            own = [*own[-2:], (frame.tb_lineno, code.co_name)]
+        frame = frame.tb_next
     return "".join(
-        f"\n  {verdict.short(file)}:{frame.lineno} in {frame.function}"
-        + (f": {frame.code_context[0].strip()}" if frame.code_context else "")
-        for frame in frames[-3:]
+        f"\n  {verdict.short(file)}:{line} in {name}: "
+        + linecache.getline(str(file), line).strip()[:LONGEST_LINE]
+        for line, name in own
     )
 
 

@@ -8,13 +8,19 @@ Every test that takes `impl` is collected once for the learner and once for each
 its exercises. The second kind is kept aside and runs only to diagnose, or under `--prove`.
 """
 
+import functools
+import os
 import signal
+import sys
+import tempfile
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from grader import diagnosis, source, submission, verdict
 from grader.chapters import ROOT, Chapter
+from grader.checks import is_not_started
 from grader.items import (
     chapter_of,
     exercises_of,
@@ -25,10 +31,18 @@ from grader.items import (
     new_result,
     planted_in,
 )
-from grader.messages import NoAnswer, NotAllowed, NotRun, Waiting, describe
+from grader.messages import (
+    SKIPS,
+    NoAnswer,
+    NotAllowed,
+    NotRun,
+    Waiting,
+    clean,
+    describe,
+    learners_lines,
+)
 
 PRINTED_KEPT = 2000
-HYPOTHESIS_HOME = ROOT / ".practice" / "hypothesis"
 
 
 def pytest_addoption(parser):
@@ -52,8 +66,7 @@ def pytest_configure(config):
 def _configure_hypothesis():
     from hypothesis import HealthCheck, Phase, configuration, settings
 
-    HYPOTHESIS_HOME.mkdir(parents=True, exist_ok=True)
-    configuration.set_hypothesis_home_dir(HYPOTHESIS_HOME)
+    configuration.set_hypothesis_home_dir(hypothesis_home())
     settings.register_profile(
         "kit",
         derandomize=True,
@@ -65,6 +78,17 @@ def _configure_hypothesis():
         suppress_health_check=list(HealthCheck),
     )
     settings.load_profile("kit")
+
+
+@functools.cache
+def hypothesis_home() -> Path:
+    """Where Hypothesis keeps its files: with the learner's, or apart on a read-only disk."""
+    home = ROOT / ".practice" / "hypothesis"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir())
+    return home
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +110,7 @@ class Judge:
         self.only = config.getoption("exercise")
         self.wrong_items: dict[tuple, list[pytest.Function]] = defaultdict(list)
         self.now: pytest.Item | None = None
+        self.recursion_limit = sys.getrecursionlimit()
         self.loaded: dict[str, submission.Submission] = {}
         self.results: dict[Chapter, dict[str, verdict.TestResult]] = defaultdict(dict)
         self.unanswered: dict[str, str] = {}  # exercises, and the test in which each hung
@@ -137,6 +162,7 @@ class Judge:
         if not is_judged(item):
             return
         self.now = item
+        self._undo_side_effects()
         names = exercises_of(item)
         if len(names) > 1 and not self.proving:
             waits = [name for name in names if self._unfinished(item, name)]
@@ -149,6 +175,13 @@ class Judge:
         already = self.loaded.get(loaded_as(item))
         if already:
             already.judge_only(names)
+
+    def _undo_side_effects(self):
+        """One exercise's changes to the process must not reach another's tests."""
+        os.chdir(ROOT)
+        sys.setrecursionlimit(self.recursion_limit)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].seterr(divide="warn", over="warn", under="ignore", invalid="warn")
 
     def _refuse_forbidden_calls(self, item, names: tuple[str, ...]):
         chapter = chapter_of(item.path)
@@ -167,7 +200,7 @@ class Judge:
         chapter = chapter_of(request.path)
         wrong = request.param
         if wrong is None:
-            module = submission.read(chapter, self.folder)
+            module = self._learners_module(chapter)
         else:
             text = source.plant(chapter.solution.read_text(encoding="utf-8"), wrong, chapter.stem)
             module = source.load(f"{chapter.stem}_{wrong.id}", text, chapter.solution)
@@ -175,6 +208,24 @@ class Judge:
         loaded.judge_only(exercises_of(self.now))
         self.loaded[loaded_as(self.now)] = loaded
         return module
+
+    def _learners_module(self, chapter: Chapter):
+        """The learner's file; whatever keeps it from loading is said once and kept by pytest."""
+        try:
+            return submission.read(chapter, self.folder)
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            raise
+        except NotImplementedError as error:
+            if not is_not_started(error):
+                raise
+            raise submission.CannotLoad(
+                f"{error} is called while the file loads, and is not written yet"
+                + learners_lines(error, self.folder / chapter.file)
+            ) from None
+        except (Exception, *SKIPS):
+            raise
+        except BaseException as error:
+            raise submission.CannotLoad(describe(error, self.folder / chapter.file)[1]) from None
 
     # The limit -----------------------------------------------------------------------------
 
@@ -248,7 +299,7 @@ class Judge:
         if result.outcome == "broken" and when == "setup" and not isinstance(error, NotRun):
             result.message = f"{verdict.short(file)} cannot be loaded: {result.message}"
         printed = "".join(text for _, kind, text in item._report_sections if kind == "stdout")
-        result.printed = printed[-PRINTED_KEPT:]
+        result.printed = clean(printed[-PRINTED_KEPT:])
         return result
 
     @pytest.hookimpl(wrapper=True)

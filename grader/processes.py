@@ -36,7 +36,7 @@ class Starter(Protocol):
 
 def child_environment() -> dict[str, str]:
     """One thread, no plugins but those named, no options of the user's own shell."""
-    dropped = ("PYTEST_", "PYTHONWARNINGS")
+    dropped = ("PYTEST_", "PYTHONWARNINGS", "PYTHONOPTIMIZE")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     environment |= dict.fromkeys(THREADS, "1")
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}

@@ -40,7 +40,7 @@ def reference(chapter: Chapter) -> list[str]:
 def untouched_stub(chapter: Chapter) -> list[str]:
     """On the stub, cut in memory, no test passes and every exercise is not started."""
     stub = stub_of(chapter)
-    if not source.is_untouched(stub, chapter):
+    if source.begun(stub, chapter):
         return ["an answer is left in the stub: a function does not end at its raise"]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / chapter.file).write_text(stub, encoding="utf-8")

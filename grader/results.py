@@ -1,6 +1,7 @@
 """Results kept under .practice/, each under a hash of all that it depends on."""
 
 import ast
+import contextlib
 import hashlib
 import json
 import platform
@@ -20,7 +21,7 @@ def load(chapter: Chapter, folder: Path) -> verdict.ChapterResult | None:
         kept = json.loads(_place(chapter, folder).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if kept["key"] != key(chapter, folder):
+    if kept.get("key") != key(chapter, folder):
         return None
     results = [verdict.from_record(record) for record in kept["tests"]]
     return verdict.judge(chapter, folder, {result.id: result for result in results})
@@ -31,10 +32,11 @@ def save(result: verdict.ChapterResult):
     if result.problem or result.status == "broken":
         return
     place = _place(result.chapter, result.file.parent)
-    place.parent.mkdir(parents=True, exist_ok=True)
     kept = {"key": key(result.chapter, result.file.parent)}
     kept["tests"] = [asdict(test) for test in result.tests]
-    place.write_text(json.dumps(kept), encoding="utf-8")
+    with contextlib.suppress(OSError):  # on a read-only disk nothing is remembered
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(kept), encoding="utf-8")
 
 
 def key(chapter: Chapter, folder: Path) -> str:

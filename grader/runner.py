@@ -17,7 +17,9 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grader import results, verdict
+import psutil
+
+from grader import results, sandbox, verdict
 from grader.canaries import CANARIES
 from grader.chapters import ROOT, Chapter
 from grader.processes import Process, Starter, cold
@@ -29,6 +31,8 @@ START_LIMIT = 60  # seconds for the child to import its libraries and collect
 GRACE = 3  # seconds past a test's own limit before the child is killed
 REST_LIMIT = 30  # seconds for diagnosis and canaries
 OUTPUT_KEPT = 64 * 1024
+MEMORY = sandbox.MEMORY + 2**30  # bytes for a process with its children and their shared memory
+LOOK = 0.2  # seconds between two looks at the memory
 SIGNALS = {signal.SIGSEGV: "segmentation fault", signal.SIGABRT: "abort", signal.SIGKILL: "killed"}
 
 
@@ -183,7 +187,10 @@ def _listen(process: Process, key: str, result: Run):
                 )
                 result.end = f"{waited}, and the process had to be killed"
                 return
-            for ready, _ in selector.select(left):
+            if _memory(process.pid) > MEMORY:
+                result.end = "out of memory: the process and its children had to be killed"
+                return
+            for ready, _ in selector.select(min(left, LOOK)):
                 data = os.read(ready.fd, 65536)
                 if not data:
                     selector.unregister(ready.fileobj)
@@ -204,6 +211,16 @@ def _listen(process: Process, key: str, result: Run):
             result.end = _how_it_ended(code)
     elif result.running:
         result.end = "the run was ended from inside the test"
+
+
+def _memory(pid: int) -> int:
+    """The resident memory of a process and all below it."""
+    try:
+        process = psutil.Process(pid)
+        tree = [process, *process.children(recursive=True)]
+        return sum(each.memory_info().rss for each in tree)
+    except psutil.Error:
+        return 0
 
 
 def _take(line: bytes, key: str, result: Run):
@@ -250,6 +267,9 @@ def _how_it_ended(code: int) -> str:
 
 
 def _end_group(process: Process):
+    with contextlib.suppress(psutil.Error):
+        for below in psutil.Process(process.pid).children(recursive=True):
+            below.kill()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(None)

@@ -6,6 +6,7 @@ holds everywhere.
 
 import ctypes
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ FILE_SIZE = 64 * 2**20
 # Landlock (Linux 5.13): system calls and rights, from include/uapi/linux/landlock.h
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 PATH_BENEATH = 1
-NO_NEW_PRIVILEGES = 38
+NO_NEW_PRIVILEGES, PARENT_DEATH_SIGNAL, CHILD_SUBREAPER = 38, 1, 36  # for prctl
 WRITE_FILE = 1 << 1
 REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
 TRUNCATE = 1 << 14  # since the third version
@@ -44,8 +45,23 @@ def limit_resources():
             continue
 
 
+def live_and_die_with_the_parent():
+    """End with the process that started this one, and inherit the orphans below it. Linux only."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def forbid_forks_of_forks():
+    """Keep code that forks inside a test, and goes on with it, from doubling without end."""
+    if hasattr(os, "register_at_fork"):
+        first = os.getpid()
+        os.register_at_fork(after_in_child=lambda: None if os.getppid() == first else os._exit(1))
+
+
 def write_only_below(*folders: str):
-    """Refuse this process and its children every change to files outside these folders.
+    """Refuse this process and its children every change to files but these and those below them.
 
     Linux only; elsewhere, and on kernels without Landlock, nothing happens.
     """
@@ -60,9 +76,10 @@ def write_only_below(*folders: str):
     ruleset = libc.syscall(CREATE_RULESET, ctypes.byref(handled), ctypes.sizeof(handled), 0)
     if ruleset < 0:
         return
-    for folder in folders:
+    for folder in filter(os.path.exists, folders):
         parent = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-        rule = _PathBeneath(rights, parent)
+        of_a_file = rights & (WRITE_FILE | TRUNCATE)
+        rule = _PathBeneath(rights if os.path.isdir(folder) else of_a_file, parent)
         libc.syscall(ADD_RULE, ruleset, PATH_BENEATH, ctypes.byref(rule), 0)
         os.close(parent)
     libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)

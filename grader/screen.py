@@ -27,7 +27,7 @@ PRINTED_LINES = 8
 def console(file=None, color: bool | None = None) -> Console:
     """A console as wide as the terminal, but never above 100 columns."""
     try:
-        width = min(os.get_terminal_size().columns, 100)
+        width = min(max(os.get_terminal_size().columns or 80, 40), 100)
     except OSError:
         width = 80
     return Console(file=file, width=width, force_terminal=color, highlight=False, soft_wrap=False)

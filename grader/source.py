@@ -14,6 +14,7 @@ from types import ModuleType
 from grader.chapters import Chapter, Misconception
 
 MARKER = "# --- solution ---"
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing may raise
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,11 @@ def _end(function: ast.FunctionDef, lines: list[str]) -> int:
     return max(end, last)
 
 
-def is_untouched(text: str, chapter: Chapter) -> bool:
-    """Whether every exercise is there and none has been begun."""
+def is_untouched(text: str, stub: str, chapter: Chapter) -> bool:
+    """Whether a text is a stub, also an earlier one, with nothing of a learner's in it."""
+    own, given = _functions_of(text), _functions_of(stub)
     names = {exercise.name for exercise in chapter.exercises}
-    return names <= _functions_of(text).keys() and not begun(text, chapter)
+    return own.keys() == given.keys() and all(_body(own[n]) == _body(given[n]) for n in names)
 
 
 def begun(text: str, chapter: Chapter) -> set[str]:
@@ -162,10 +164,16 @@ def begun(text: str, chapter: Chapter) -> set[str]:
     return found & {exercise.name for exercise in chapter.exercises}
 
 
+def _body(function: ast.FunctionDef) -> list[str]:
+    """A function's statements without its docstring."""
+    statements = function.body[1:] if ast.get_docstring(function) else function.body
+    return [ast.unparse(statement) for statement in statements]
+
+
 def _functions_of(text: str | bytes) -> dict[str, ast.FunctionDef]:
     try:
         return dict(functions(ast.parse(text)))
-    except (SyntaxError, ValueError):
+    except UNREADABLE:
         return {}
 
 

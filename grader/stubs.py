@@ -30,7 +30,7 @@ def write(chapter: Chapter) -> str:
     present = chapter.stub.read_text(encoding="utf-8", errors="replace")
     if present == stub:
         return "up to date"
-    if not source.is_untouched(present, chapter):
+    if not source.is_untouched(present, stub, chapter):
         return "left alone: it holds work of yours; move it away to get a new stub"
     copy = keep_copy(chapter.stub)
     chapter.stub.write_text(stub, encoding="utf-8")

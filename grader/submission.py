@@ -53,7 +53,7 @@ def forbidden_calls(chapter: Chapter, file: Path, exercise: str) -> list[forbidd
     """What the file calls against the exercise's rules; nothing for a file that does not parse."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, *source.UNREADABLE):
         return []
     return forbidden.forbidden_calls(tree, exercise, chapter.exercise(exercise).forbids)
 

@@ -105,7 +105,7 @@ def _status(parts: list[str]) -> str:
     for status in ("broken", "wrong"):
         if status in parts:
             return status
-    if all(part in ("passed", "done") for part in parts):
+    if parts and all(part in ("passed", "done") for part in parts):
         return "done"
     return "not started" if all(part == "not started" for part in parts) else "in progress"
 
@@ -162,5 +162,5 @@ def short(path: Path) -> str:
     """A path as the learner would type it: relative to where they stand, if it is below."""
     try:
         return str(path.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, OSError):  # not below, or where they stand is gone
         return str(path)

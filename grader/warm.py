@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from grader import child
+from grader import child, sandbox
 
 
 def preload(library: str):
@@ -53,6 +53,7 @@ def run(order: dict, records: int, output: int):
 
 def main():
     control = socket.socket(fileno=int(sys.argv[1]))
+    sandbox.live_and_die_with_the_parent()
     preload(sys.argv[2])
     threads = next(
         line.split()[1]

@@ -20,6 +20,16 @@ def changed(old: str, new: str, text: str = SOLUTION) -> str:
     return text.replace(old, new)
 
 
+# The README's screen: a first try at mean_pool in the untouched file, divided by T.
+FIRST_TRY = changed(
+    'raise NotImplementedError("ch11 mean_pool")',
+    "lengths = valid_lengths(hidden, pooling_mask)\n"
+    "    valid = np.arange(hidden.shape[1]) < lengths[:, None]\n"
+    "    return (hidden * valid[..., None]).sum(axis=1) / hidden.shape[1]",
+    STUB,
+)
+
+
 def in_mean_pool(line: str) -> str:
     """The solution with a line put at the start of mean_pool's answer."""
     return changed(LENGTHS, f"    {line}\n{LENGTHS}")

@@ -41,6 +41,8 @@ WRONG_USAGE = {
     "unknown chapter": (["test", "99"], "there is no chapter '99'; there are: "),
     "unknown exercise": (["test", "11", "max_pool"], "chapter 11 has no exercise 'max_pool'"),
     "an exercise for a chapter": (["test", "mean_pool"], "mean_pool is an exercise of chapter 11"),
+    "an exercise without its chapter": (["test", "", "mean_pool"], "say which chapter: make test"),
+    "a chapter of many digits": (["test", "1" * 5000], "there is no chapter"),
     "no folder": (["grade", "--impl", "nowhere"], "impl=nowhere: there is no such folder"),
     "an empty folder": (["grade", "--impl", "walkthroughs"], "holds no chapter's file"),
 }
@@ -151,7 +153,7 @@ def test_stubs_never_overwrite_work(kit):
 
 def test_stubs_replace_an_old_stub_and_keep_a_copy(kit):
     file = kit / "exercises" / CHAPTER.file
-    old = STUB + "\nmine = 1\n"
+    old = STUB.replace("Average each row's hidden states", "Average hidden states")
     file.write_text(old)
     done = grader("stubs", cwd=kit)
     assert file.read_text() == STUB
@@ -189,3 +191,8 @@ def test_the_next_action_after_everything_is_to_read():
         test.outcome = "passed"
     assert "answer the follow-ups" in screen.next_action([done])
     assert "every chapter is done" in screen.next_action([done, done])
+
+
+def test_an_empty_exercise_is_no_exercise(tmp_path):
+    (tmp_path / CHAPTER.file).write_text(STUB)
+    assert grader("test", "11", "", "--impl", tmp_path).returncode == 1

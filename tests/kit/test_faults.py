@@ -3,11 +3,13 @@
 import functools
 import sys
 
+import psutil
 import pytest
 import submissions
 from submissions import (
     CHAPTER,
     SOLUTION,
+    STUB,
     changed,
     in_mean_pool,
     messages,
@@ -63,6 +65,33 @@ IN_ONE_EXERCISE = {
     "asks for input": ("input()", "wrong", "input() and reading from stdin"),
     "recurses for ever": ("mean_pool(hidden, pooling_mask)", "broken", "RecursionError"),
     "raises an interrupt": ("raise KeyboardInterrupt", "broken", "ended from inside the test"),
+    "an error that cannot be shown": (
+        "raise type('Odd', (Exception,), {'__str__': lambda self: 1})()",
+        "broken",
+        "Odd, whose message cannot be shown",
+    ),
+    "a message of ten megabytes": ("raise ValueError('x' * 10**7)", "broken", "characters)"),
+    "a message with escapes": ("raise ValueError('\\x1b[2J')", "broken", "\\x1b[2J"),
+    "deep recursion": (
+        "import sys; sys.setrecursionlimit(10**5); mean_pool(hidden, pooling_mask)",
+        "broken",
+        "RecursionError",
+    ),
+    "a folder that is gone": (
+        "import os, tempfile; d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d); 1 / 0",
+        "broken",
+        "ZeroDivisionError",
+    ),
+    "an object": ("return object()", "wrong", "expected an array of shape (2, 2), got <object"),
+    "strings": ("return hidden[:, 0].astype(str)", "wrong", "expected dtype float64, got <U"),
+    "NumPy made strict": ("np.seterr(all='raise')", "done", ""),
+    "memory of several processes": (
+        "import multiprocessing as m; c = m.get_context('fork')\n"
+        "    for _ in range(3): c.Process(target=lambda: bytearray(3 << 30) and "
+        "__import__('time').sleep(60)).start()\n    __import__('time').sleep(9)",
+        "broken",
+        "",
+    ),
     "closes every descriptor": (
         "import os; os.closerange(0, 100)",
         "broken",
@@ -94,6 +123,7 @@ AT_IMPORT = {
     "exits at once": ("import os; os._exit(0)", "the process ended with exit code 0"),
     "calls sys.exit": ("import sys; sys.exit(0)", "sys.exit() was called"),
     "never ends": ("while True: pass", "no answer in 1 s"),
+    "raises what nobody catches": ("raise GeneratorExit", "GeneratorExit"),
     "imports its own solution": (
         f"from solutions.{CHAPTER.stem} import mean_pool",
         f"line 1 imports solutions.{CHAPTER.stem}, this chapter's answer",
@@ -106,10 +136,30 @@ AT_IMPORT = {
 def test_a_file_that_cannot_be_loaded_is_broken_and_says_why_once(judged, tmp_path, line, message):
     result = judged(tmp_path, f"{line}\n{SOLUTION}", limit=1)
     assert result.status == "broken"
-    said = {test.message for test in result.tests if test.outcome == "broken"}
+    parts = [test for row in result.exercises for test in row.tests]
+    assert {test.outcome for test in parts} == {"broken"}
+    said = {test.message for test in parts}
     assert len(said) == 1
     assert f"{CHAPTER.file} cannot be loaded: " in next(iter(said))
     assert message in next(iter(said))
+
+
+def test_a_demo_that_calls_a_stub_at_import_is_told(judged, tmp_path):
+    result = judged(tmp_path, STUB + "\nprint(mean_pool(np.zeros((1, 1, 1)), np.ones((1, 1))))\n")
+    assert result.status == "broken"
+    said = result.tests[0].message
+    assert "ch11 mean_pool is called while the file loads, and is not written yet" in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are found on Linux only")
+def test_a_daemon_is_ended_with_its_run(judged, tmp_path):
+    line = (
+        "import subprocess; subprocess.Popen(['sleep', '321.5'], start_new_session=True, "
+        "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)"
+    )
+    assert statuses(judged(tmp_path, in_mean_pool(line))) == OTHERS_DONE
+    running = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "321.5"] not in running
 
 
 def test_a_skip_at_import_is_not_a_pass(judged, tmp_path):
@@ -180,6 +230,12 @@ def test_a_run_cannot_change_the_kit(judged, tmp_path, path):
 def test_temporary_files_may_be_written(judged, tmp_path):
     line = "import tempfile; tempfile.NamedTemporaryFile().write(b'x')"
     assert judged(tmp_path, in_mean_pool(line)).status == "done"
+
+
+def test_forks_that_go_on_do_not_double_without_end(judged, tmp_path):
+    result = judged(tmp_path, in_mean_pool("import os; os.fork()"))
+    assert statuses(result) | {"mean_pool": ""} == OTHERS_DONE | {"mean_pool": ""}
+    assert result.seconds < 40
 
 
 def test_a_conftest_beside_the_file_is_not_loaded(judged, tmp_path):

@@ -55,8 +55,18 @@ def test_the_stub_of_every_exercise_ends_at_its_raise():
     for exercise in CHAPTER.exercises:
         last = functions[exercise.name].body[-1]
         assert ast.unparse(last) == f"raise NotImplementedError('ch11 {exercise.name}')"
-    assert source.is_untouched(STUB, CHAPTER)
-    assert not source.is_untouched(SOLUTION, CHAPTER)
+    assert source.begun(STUB, CHAPTER) == set()
+    assert source.begun(SOLUTION, CHAPTER) == {exercise.name for exercise in CHAPTER.exercises}
+
+
+def test_an_old_stub_is_untouched_and_a_begun_one_is_not():
+    older = STUB.replace("Average each row's hidden states", "Average hidden states")
+    assert older != STUB
+    assert source.is_untouched(older, STUB, CHAPTER)
+    begun = STUB.replace("    raise NotImplem", "    half = 1\n    raise NotImplem", 1)
+    assert not source.is_untouched(begun, STUB, CHAPTER)
+    assert not source.is_untouched(STUB + "\n\ndef helper():\n    return 1\n", STUB, CHAPTER)
+    assert not source.is_untouched(SOLUTION, STUB, CHAPTER)
 
 
 def plant(*edits, exercise="f"):
