@@ -156,7 +156,7 @@ def mean_pool(hidden: np.ndarray, pooling_mask: np.ndarray) -> np.ndarray:
                       least one per row.
 
     Returns:
-        (B, D) float.
+        (B, D) float. Neither argument is changed.
 
     Raises:
         ValueError: naming `pooling_mask`; `valid_lengths` checks it.
@@ -183,7 +183,7 @@ def last_valid_pool(hidden: np.ndarray, pooling_mask: np.ndarray) -> np.ndarray:
                       least one per row.
 
     Returns:
-        (B, D) float.
+        (B, D) float. Neither argument is changed.
 
     Raises:
         ValueError: naming `pooling_mask`; `valid_lengths` checks it.
@@ -209,7 +209,8 @@ def classify(
     The hidden states are `forward`'s, before the final norm; the vocabulary plays no part.
 
     Args:
-        tokens:       (B, T) integers in 0..V-1; any id may stand under the mask.
+        tokens:       (B, T) integers in 0..V-1; any of these ids may stand under the mask, and no
+                      other, such as -100.
         p:            parameters, as from `initialize`.
         pooling_mask: (B, T), bool or 0 and 1 of any dtype, True = a real token; right-padded, at
                       least one per row.
@@ -217,7 +218,7 @@ def classify(
         bias:         (C,) float.
 
     Returns:
-        (B, C) float, logits and not probabilities.
+        (B, C) float, logits and not probabilities. None of the arguments is changed.
 
     Raises:
         ValueError: naming `tokens` or `pooling_mask`, as `forward` and `mean_pool` do.
@@ -244,14 +245,14 @@ def classification_loss(logits: np.ndarray, labels: np.ndarray) -> float:
 
     Args:
         logits: (B, C) float, not probabilities; may be as large as +-1000.
-        labels: (B,) integers in 0..C-1.
+        labels: (B,) integers in 0..C-1; bools are not integers.
 
     Returns:
-        float, in nats.
+        float, in nats. Neither argument is changed.
 
     Raises:
-        ValueError: naming `logits` (not two axes) or `labels` (not integers, not of shape (B,),
-            outside 0..C-1).
+        ValueError: naming `logits` (not two axes, no row) or `labels` (not integers, not of shape
+            (B,), outside 0..C-1, so that -100 ignores nothing).
 
     Example (log(1 + e^-2)):
         >>> round(classification_loss(np.array([[1.0, 3.0]]), np.array([1])), 7)
@@ -274,11 +275,11 @@ def binary_loss(logits: np.ndarray, labels: np.ndarray) -> float:
         labels: (B,) or (B, 1), each 0 or 1, of any dtype; its shape need not be that of logits.
 
     Returns:
-        float, in nats.
+        float, in nats. Neither argument is changed.
 
     Raises:
-        ValueError: naming `logits` (another shape) or `labels` (another shape, another number of
-            rows, a value that is neither 0 nor 1).
+        ValueError: naming `logits` (another shape, no row) or `labels` (another shape, another
+            number of rows, a value that is neither 0 nor 1).
 
     Example (log(1 + e^-2): the two-class loss above, since 3 - 1 = 2):
         >>> round(binary_loss(np.array([2.0]), np.array([1])), 7)

@@ -180,7 +180,7 @@ def mean_pool(hidden: np.ndarray, pooling_mask: np.ndarray) -> np.ndarray:
                       least one per row.
 
     Returns:
-        (B, D) float.
+        (B, D) float. Neither argument is changed.
 
     Raises:
         ValueError: naming `pooling_mask`; `valid_lengths` checks it.
@@ -210,7 +210,7 @@ def last_valid_pool(hidden: np.ndarray, pooling_mask: np.ndarray) -> np.ndarray:
                       least one per row.
 
     Returns:
-        (B, D) float.
+        (B, D) float. Neither argument is changed.
 
     Raises:
         ValueError: naming `pooling_mask`; `valid_lengths` checks it.
@@ -238,7 +238,8 @@ def classify(
     The hidden states are `forward`'s, before the final norm; the vocabulary plays no part.
 
     Args:
-        tokens:       (B, T) integers in 0..V-1; any id may stand under the mask.
+        tokens:       (B, T) integers in 0..V-1; any of these ids may stand under the mask, and no
+                      other, such as -100.
         p:            parameters, as from `initialize`.
         pooling_mask: (B, T), bool or 0 and 1 of any dtype, True = a real token; right-padded, at
                       least one per row.
@@ -246,7 +247,7 @@ def classify(
         bias:         (C,) float.
 
     Returns:
-        (B, C) float, logits and not probabilities.
+        (B, C) float, logits and not probabilities. None of the arguments is changed.
 
     Raises:
         ValueError: naming `tokens` or `pooling_mask`, as `forward` and `mean_pool` do.
@@ -275,14 +276,14 @@ def classification_loss(logits: np.ndarray, labels: np.ndarray) -> float:
 
     Args:
         logits: (B, C) float, not probabilities; may be as large as +-1000.
-        labels: (B,) integers in 0..C-1.
+        labels: (B,) integers in 0..C-1; bools are not integers.
 
     Returns:
-        float, in nats.
+        float, in nats. Neither argument is changed.
 
     Raises:
-        ValueError: naming `logits` (not two axes) or `labels` (not integers, not of shape (B,),
-            outside 0..C-1).
+        ValueError: naming `logits` (not two axes, no row) or `labels` (not integers, not of shape
+            (B,), outside 0..C-1, so that -100 ignores nothing).
 
     Example (log(1 + e^-2)):
         >>> round(classification_loss(np.array([[1.0, 3.0]]), np.array([1])), 7)
@@ -297,6 +298,8 @@ def classification_loss(logits: np.ndarray, labels: np.ndarray) -> float:
     if logits.ndim != 2:
         raise ValueError(f"logits must have shape (B, C), got {logits.shape}")
     B, C = logits.shape
+    if B == 0:
+        raise ValueError("logits must have at least one row")
     if labels.shape != (B,) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels must be {B} integers, got {labels.dtype} {labels.shape}")
     if labels.min() < 0 or labels.max() >= C:
@@ -316,11 +319,11 @@ def binary_loss(logits: np.ndarray, labels: np.ndarray) -> float:
         labels: (B,) or (B, 1), each 0 or 1, of any dtype; its shape need not be that of logits.
 
     Returns:
-        float, in nats.
+        float, in nats. Neither argument is changed.
 
     Raises:
-        ValueError: naming `logits` (another shape) or `labels` (another shape, another number of
-            rows, a value that is neither 0 nor 1).
+        ValueError: naming `logits` (another shape, no row) or `labels` (another shape, another
+            number of rows, a value that is neither 0 nor 1).
 
     Example (log(1 + e^-2): the two-class loss above, since 3 - 1 = 2):
         >>> round(binary_loss(np.array([2.0]), np.array([1])), 7)
@@ -335,6 +338,8 @@ def binary_loss(logits: np.ndarray, labels: np.ndarray) -> float:
     for name, array in (("logits", logits), ("labels", labels)):
         if array.ndim not in (1, 2) or array.shape[1:] not in ((), (1,)):
             raise ValueError(f"{name} must have shape (B,) or (B, 1), got {array.shape}")
+    if len(logits) == 0:
+        raise ValueError("logits must have at least one row")
     if len(labels) != len(logits):
         raise ValueError(f"labels must have {len(logits)} rows as logits has, got {len(labels)}")
     if not np.isin(labels, (0, 1)).all():

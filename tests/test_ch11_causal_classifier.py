@@ -131,6 +131,7 @@ def test_queries_ask_and_keys_answer(impl):
     # at c: q = -S; keys S at a, -S at c: scores -S^2 and S^2, over sqrt(4)
     # weight on c = sigmoid(S^2), on a 1 - that; values S and -S: S (1 - 2 sigmoid(S^2))
     # with q and k exchanged both scores are equal and nothing is added
+    # with all three transposed q writes feature 1, k and v feature 2: scores of 0, feature 2 gets S
     p = silent([[1, -1, 1, -1], [1, -1, -1, 1]])
     for name, feature in (("q", 1), ("k", 2), ("v", 2)):
         p[name] = np.zeros((4, 4))
@@ -138,7 +139,8 @@ def test_queries_ask_and_keys_answer(impl):
     p["o"] = np.eye(4)
     _, hidden, _ = impl.forward(np.array([[0, 1]]), p)
     weight = 1 / (1 + math.exp(-S * S))
-    assert_close(hidden[0, 1, 0] - 1, S * (1 - 2 * weight), "what attention adds at token c")
+    expected = np.array([1 + S * (1 - 2 * weight), -1, -1, 1])
+    assert_close(hidden[0, 1], expected, "hidden at token c")
 
 
 @pytest.mark.exercise("forward")
@@ -191,17 +193,45 @@ def test_hidden_only_skips_the_vocabulary_and_nothing_else(impl, reference):
     logits, hidden, cache = impl.forward(tokens, parameters(), hidden_only=True)
     _, expected, expected_cache = reference.forward(tokens, parameters())
     assert_close(hidden, expected, "hidden with hidden_only")
-    assert_close(cache["v"], expected_cache["v"], "the cache with hidden_only")
+    assert_close(cache["k"], expected_cache["k"], "the cache's keys with hidden_only")
+    assert_close(cache["v"], expected_cache["v"], "the cache's values with hidden_only")
     assert logits is None, f"hidden_only=True gives None for the logits, got {type(logits)}"
 
 
 @pytest.mark.exercise("forward")
 def test_large_scores_do_not_overflow(impl):
-    # scores of 2 S^2 10^6 / sqrt(2) at position 1 for key b, 0 for a: all weight on b, exactly
+    # at position 1 key b scores 2 S^2 10^6 / sqrt(2) and key a minus that: all weight on b, exactly
     p = silent([[1, -1], [-1, 1]]) | {"q": 1e3 * np.eye(2), "k": 1e3 * np.eye(2)}
     p |= {"v": np.eye(2), "o": np.eye(2)}
     _, hidden, _ = impl.forward(np.array([[0, 1]]), p)
     assert_close(hidden[0, 1], np.array([-1 - S, 1 + S]), "hidden where scores are 10^6")
+
+
+@pytest.mark.exercise("forward")
+def test_the_future_has_no_weight_however_high_it_scores(impl):
+    # q = 10^3, k = -10^3: a token scores itself -2 S^2 10^6 / sqrt(2) = -1.4e6, the other +1.4e6
+    # position 0 sees only itself, all weight on a = (1, -1): 1 + S
+    # position 1 sees a at +1.4e6 and itself at -1.4e6, all weight on a: -1 + S
+    # the second row is a, a: every score is -1.4e6, both positions 1 + S
+    p = silent([[1, -1], [-1, 1]]) | {"q": 1e3 * np.eye(2), "k": -1e3 * np.eye(2)}
+    p |= {"v": np.eye(2), "o": np.eye(2)}
+    _, hidden, _ = impl.forward(np.array([[0, 1], [0, 0]]), p)
+    first = np.array([[1 + S, -1 + S], [1 + S, 1 + S]])
+    assert_close(hidden, np.stack([first, -first], -1), "hidden beside a future that scores")
+
+
+@pytest.mark.exercise("forward")
+def test_only_differences_of_scores_count(impl):
+    # the query is (sqrt(2), 0), so each score is its key's first feature, sqrt(2) / sqrt(K) = 1
+    # scores 1000, 1000 + log 3, 1000 + log 4: weights 1/8, 3/8, 4/8 of the values 16, 24, 8
+    # 2 + 9 + 4 = 15, added to the first feature of (1, -1)
+    p = silent([[1, -1]]) | {"o": np.eye(2)}
+    for name, value in (("q", math.sqrt(2)), ("k", 1000 + math.log(4)), ("v", 8)):
+        p[name][0, 0] = value / S  # what the normed first feature, S, turns into the value
+    keys, values = np.zeros((1, 1, 2, 2)), np.zeros((1, 1, 2, 2))
+    keys[0, 0, :, 0], values[0, 0, :, 0] = [1000, 1000 + math.log(3)], [16, 24]
+    _, hidden, _ = impl.forward(np.array([[0]]), p, {"k": keys, "v": values})
+    assert_close(hidden, np.array([[[16.0, -1.0]]]), "hidden with weights 1/8, 3/8, 4/8")
 
 
 @pytest.mark.exercise("forward")
@@ -219,7 +249,10 @@ def test_nothing_that_came_in_is_changed(impl):
 
 BAD_TOKENS = [
     pytest.param(np.array([[0.0, 1.0]]), id="floats"),
+    pytest.param(np.array([[True, False]]), id="bools"),
     pytest.param(np.array([0, 1]), id="one axis"),
+    pytest.param(np.zeros((1, 2, 1), dtype=int), id="three axes"),
+    pytest.param(np.zeros((0, 2), dtype=int), id="no row"),
     pytest.param(np.zeros((1, 0), dtype=int), id="no token"),
     pytest.param(np.array([[0, -1]]), id="negative id"),
     pytest.param(np.array([[0, 7]]), id="id V"),
@@ -253,6 +286,12 @@ BAD_CACHES = [
 @pytest.mark.parametrize(("keys", "values"), BAD_CACHES)
 def test_forward_refuses_a_cache_of_another_shape(impl, keys, values):
     cache = {"k": np.zeros(keys), "v": np.zeros(values)}
+    refuses(ValueError, "cache", impl.forward, np.array([[0, 1]]), parameters(), cache)
+
+
+@pytest.mark.exercise("forward")
+def test_forward_refuses_a_cache_without_values(impl):
+    cache = {"k": np.zeros((1, 3, 4, 4))}
     refuses(ValueError, "cache", impl.forward, np.array([[0, 1]]), parameters(), cache)
 
 
@@ -300,6 +339,14 @@ def test_a_mask_of_any_dtype_will_do(impl, dtype):
 
 
 @pytest.mark.exercise("mean_pool")
+def test_a_uint8_mask_counts_beyond_255(impl):
+    # the mean of 0..299 is 299 / 2; 300 in 8 bits is 300 - 256 = 44, and 44850 / 44 is 1019.3
+    hidden = np.arange(300.0)[None, :, None]
+    pooled = impl.mean_pool(hidden, np.ones((1, 300), dtype=np.uint8))
+    assert_close(pooled, np.array([[149.5]]), "the mean of 300 real tokens")
+
+
+@pytest.mark.exercise("mean_pool")
 def test_pooling_changes_neither_hidden_nor_mask(impl):
     hidden, mask = padded([2, 4], width=3)
     hidden_before, mask_before = hidden.copy(), mask.copy()
@@ -311,8 +358,12 @@ def test_pooling_changes_neither_hidden_nor_mask(impl):
 BAD_MASKS = [
     pytest.param([[1, 1, 1], [1, 1, 1]], id="another length"),
     pytest.param([[1, 1, 0, 0]], id="another batch"),
+    pytest.param([[1, 1]] * 4, id="batch and time exchanged"),
+    pytest.param([1] * 8, id="one axis"),
+    pytest.param([[[1]] * 4] * 2, id="three axes"),
     pytest.param([[1, 0.5, 0, 0], [1, 1, 1, 1]], id="0.5"),
     pytest.param([[2, 2, 0, 0], [1, 1, 1, 1]], id="2"),
+    pytest.param([[1, 1, -1, 0], [1, 1, 1, 1]], id="-1"),
     pytest.param([[0, 0, 0, 0], [1, 1, 1, 1]], id="an empty row"),
     pytest.param([[0, 0, 1, 1], [1, 1, 1, 1]], id="left padding"),
     pytest.param([[1, 0, 1, 0], [1, 1, 1, 1]], id="a hole"),
@@ -342,10 +393,38 @@ def test_mean_pool_agrees_with_reference(impl, reference, lengths, width, extra)
 
 @pytest.mark.exercise("last_valid_pool")
 def test_each_row_gives_its_last_real_token(impl):
-    # lengths 2 and 4 of 10, 20, 30, 40; the last column would give 40 twice
-    hidden = np.array([[[10.0], [20.0], [30.0], [40.0]]] * 2)
-    pooled = impl.last_valid_pool(hidden, LENGTHS_2_AND_4)
-    assert_close(pooled, np.array([[20.0], [40.0]]), "hidden at the last real token")
+    # lengths 2 and 4 of 5 columns: the entries at 1 and 3; the last column would give 30 and 100
+    hidden = np.array([[10.0, 40, 20, 50, 30], [60, 90, 80, 70, 100]])[..., None]
+    mask = np.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]])
+    pooled = impl.last_valid_pool(hidden, mask)
+    assert_close(pooled, np.array([[40.0], [70.0]]), "hidden at the last real token")
+
+
+@pytest.mark.exercise("last_valid_pool")
+@pytest.mark.parametrize("dtype", [bool, np.int64, np.uint8, float], ids=lambda d: d.__name__)
+def test_the_last_real_token_is_found_in_a_mask_of_any_dtype(impl, dtype):
+    # lengths 1 and 3 of 3 columns: the entries at 0 and 2; a full row has no column after its last
+    hidden = np.array([[[7.0, 3], [8, 1], [9, 2]], [[6, 4], [2, 9], [5, 8]]])
+    mask = np.array([[1, 0, 0], [1, 1, 1]], dtype=dtype)
+    pooled = impl.last_valid_pool(hidden, mask)
+    assert_close(pooled, np.array([[7.0, 3], [5, 8]]), "hidden at the last real token")
+
+
+@pytest.mark.exercise("last_valid_pool")
+def test_the_last_of_300_tokens_is_found_in_a_uint8_mask(impl):
+    # 301 columns, the last one padding: the last real token is 299; 300 in 8 bits is 44
+    hidden = np.arange(301.0)[None, :, None]
+    mask = np.array([[1] * 300 + [0]], dtype=np.uint8)
+    assert_close(impl.last_valid_pool(hidden, mask), np.array([[299.0]]), "token 299 of 0..299")
+
+
+@pytest.mark.exercise("last_valid_pool")
+def test_last_valid_pool_changes_neither_hidden_nor_mask(impl):
+    hidden, mask = padded([2, 4], width=3)
+    hidden_before, mask_before = hidden.copy(), mask.copy()
+    impl.last_valid_pool(hidden, mask)
+    assert_close(hidden, hidden_before, "hidden after the call")
+    assert_close(mask, mask_before, "pooling_mask after the call")
 
 
 @pytest.mark.exercise("last_valid_pool")
@@ -375,12 +454,13 @@ BIAS = np.array([0.0, 0.5])
 
 @pytest.mark.exercise("classify")
 def test_the_head_reads_the_mean_hidden_state(impl):
-    # hidden is the token's own row: (1, 3) and (5, 7) average to (3, 5), times the head (8, 10)
-    # the second row is (5, 7) alone: (12, 14); then the bias (0, 0.5)
-    p = silent([[1, 3], [5, 7], [100, 100]])
-    mask = np.array([[1, 1, 0], [1, 0, 0]])
-    logits = impl.classify(np.array([[0, 1, 2], [1, 2, 2]]), p, mask, HEAD, BIAS)
-    assert_close(logits, np.array([[8.0, 10.5], [12.0, 14.5]]), "class logits")
+    # hidden is the token's own row
+    # row 0: (9, 2), (1, 3), (5, 7) average to (5, 4), times the head (5 + 4, 2 * 4) = (9, 8)
+    # row 1: (5, 7), (1, 3) average to (3, 5), times the head (8, 10); then the bias (0, 0.5)
+    p = silent([[1, 3], [5, 7], [9, 2], [100, -50]])
+    tokens, mask = np.array([[2, 0, 1, 3], [1, 0, 3, 3]]), np.array([[1, 1, 1, 0], [1, 1, 0, 0]])
+    logits = impl.classify(tokens, p, mask, HEAD, BIAS)
+    assert_close(logits, np.array([[9.0, 8.5], [8.0, 10.5]]), "class logits")
 
 
 @pytest.mark.exercise("classify")
@@ -406,8 +486,46 @@ def test_more_right_padding_changes_nothing(impl, reference, extra):
 @pytest.mark.exercise("classify")
 def test_classify_refuses_left_padding(impl):
     tokens, mask = np.array([[0, 3, 1]]), np.array([[0, 1, 1]])
-    head, bias = np.zeros((12, 2)), np.zeros(2)
+    head, bias = np.random.default_rng(3).normal(size=(12, 2)), np.array([0.5, -0.5])
     refuses(ValueError, "pooling_mask", impl.classify, tokens, parameters(), mask, head, bias)
+
+
+@pytest.mark.exercise("classify")
+@pytest.mark.parametrize("mask", BAD_MASKS)
+def test_classify_refuses_a_bad_mask(impl, mask):
+    tokens, p = np.array([[3, 1, 6, 2], [2, 6, 0, 5]]), parameters()
+    head, bias = np.random.default_rng(3).normal(size=(12, 2)), np.array([0.5, -0.5])
+    refuses(ValueError, "pooling_mask", impl.classify, tokens, p, np.array(mask), head, bias)
+
+
+@pytest.mark.exercise("classify")
+@pytest.mark.parametrize("padding", [-100, 7], ids=["-100", "id V"])
+def test_classify_refuses_an_unknown_id_under_the_mask(impl, padding):
+    tokens, mask = np.array([[3, 1, padding]]), np.array([[1, 1, 0]])
+    head, bias = np.random.default_rng(3).normal(size=(12, 2)), np.array([0.5, -0.5])
+    refuses(ValueError, "tokens", impl.classify, tokens, parameters(), mask, head, bias)
+
+
+@pytest.mark.exercise("classify")
+def test_classify_refuses_a_text_longer_than_the_position_table(impl):
+    # ten tokens, nine positions
+    tokens, mask = np.array([[3, 1, 6, 2, 2, 6, 0, 5, 4, 1]]), np.ones((1, 10))
+    head, bias = np.random.default_rng(3).normal(size=(12, 2)), np.array([0.5, -0.5])
+    refuses(ValueError, "tokens", impl.classify, tokens, parameters(), mask, head, bias)
+
+
+@pytest.mark.exercise("classify")
+def test_classify_changes_none_of_its_arguments(impl):
+    p, mask = parameters(), np.array([[1, 1, 0, 0], [1, 1, 1, 1]])
+    tokens = np.array([[3, 1, 6, 2], [2, 6, 0, 5]])
+    head, bias = np.ones((12, 2)), np.array([0.5, -0.5])
+    impl.classify(tokens, p, mask, head, bias)
+    assert_close(tokens, np.array([[3, 1, 6, 2], [2, 6, 0, 5]]), "tokens after the call")
+    assert_close(mask, np.array([[1, 1, 0, 0], [1, 1, 1, 1]]), "pooling_mask after the call")
+    assert_close(head, np.ones((12, 2)), "head after the call")
+    assert_close(bias, np.array([0.5, -0.5]), "bias after the call")
+    for name, value in parameters().items():
+        assert_close(p[name], value, f"p[{name!r}] after the call")
 
 
 @pytest.mark.exercise("classify")
@@ -431,10 +549,12 @@ def test_classify_agrees_with_reference(impl, reference, lengths, extra, classes
 
 @pytest.mark.exercise("classification_loss")
 def test_one_row_costs_its_negative_log_probability(impl):
-    # logits 1, 3, label 1: -log(e^3 / (e^1 + e^3)) = log(1 + e^-2) = 0.1269280
-    # two sigmoids would give probabilities 0.7310586 and 0.9525741, which exclude nothing
-    loss = impl.classification_loss(np.array([[1.0, 3.0]]), np.array([1]))
-    assert_close(loss, math.log1p(math.exp(-2)), "-log softmax(logits)[label]")
+    # ln 2, ln 3, ln 5 are probabilities 0.2, 0.3, 0.5: label 2 costs log 2
+    # ln 1, ln 6, ln 1 are 1/8, 6/8, 1/8: label 0 costs log 8; the mean is log 16 / 2 = log 4
+    # every row with every label: log 2, log 5, log 8, log 8, a mean of 1.6154
+    logits = np.log([[2.0, 3.0, 5.0], [1.0, 6.0, 1.0]])
+    loss = impl.classification_loss(logits, np.array([2, 0]))
+    assert_close(loss, math.log(4), "-log softmax(logits)[label]")
 
 
 @pytest.mark.exercise("classification_loss")
@@ -443,6 +563,22 @@ def test_the_loss_is_the_mean_over_rows(impl):
     logits = np.array([[0.0, 0.0, 0.0], [math.log(1), math.log(2), math.log(5)]])
     loss = impl.classification_loss(logits, np.array([2, 1]))
     assert_close(loss, (math.log(3) + math.log(4)) / 2, "the mean of log 3 and log 4")
+
+
+@pytest.mark.exercise("classification_loss")
+def test_classification_loss_gives_a_float(impl):
+    # equal logits cost log 3
+    loss = impl.classification_loss(np.zeros((2, 3)), np.array([2, 1]))
+    assert_close(loss, math.log(3), "the loss of equal logits")
+    assert isinstance(loss, float), f"the loss is a float, got {type(loss).__name__}"
+
+
+@pytest.mark.exercise("classification_loss")
+def test_classification_loss_changes_neither_logits_nor_labels(impl):
+    logits, labels = np.array([[1.0, 3.0, 2.0], [4.0, -1.0, 0.0]]), np.array([2, 0])
+    impl.classification_loss(logits, labels)
+    assert_close(logits, np.array([[1.0, 3.0, 2.0], [4.0, -1.0, 0.0]]), "logits after the call")
+    assert_close(labels, np.array([2, 0]), "labels after the call")
 
 
 @pytest.mark.exercise("classification_loss")
@@ -455,10 +591,13 @@ def test_logits_of_a_thousand_cost_what_they_should(impl):
 
 BAD_LABELS = [
     pytest.param(np.array([0, -1]), id="negative"),
+    pytest.param(np.array([0, -100]), id="-100"),
     pytest.param(np.array([0, 3]), id="label C"),
     pytest.param(np.array([0.0, 1.0]), id="floats"),
+    pytest.param(np.array([True, False]), id="bools"),
     pytest.param(np.array([[0], [1]]), id="two axes"),
     pytest.param(np.array([0]), id="fewer labels than rows"),
+    pytest.param(np.array([0, 1, 2]), id="more labels than rows"),
 ]
 
 
@@ -471,6 +610,17 @@ def test_classification_loss_refuses_bad_labels(impl, labels):
 @pytest.mark.exercise("classification_loss")
 def test_classification_loss_refuses_logits_without_classes(impl):
     refuses(ValueError, "logits", impl.classification_loss, np.zeros(2), np.array([0, 1]))
+
+
+@pytest.mark.exercise("classification_loss")
+def test_classification_loss_refuses_logits_of_three_axes(impl):
+    refuses(ValueError, "logits", impl.classification_loss, np.zeros((2, 1, 3)), np.array([0, 1]))
+
+
+@pytest.mark.exercise("classification_loss")
+def test_classification_loss_refuses_an_empty_batch(impl):
+    labels = np.zeros(0, dtype=int)
+    refuses(ValueError, "logits", impl.classification_loss, np.zeros((0, 3)), labels)
 
 
 @pytest.mark.exercise("classification_loss")
@@ -519,6 +669,31 @@ def test_each_logit_meets_its_own_label(impl, logits_shape, labels_shape):
 
 
 @pytest.mark.exercise("binary_loss")
+@pytest.mark.parametrize("dtype", [bool, np.int64, np.uint8, float], ids=lambda d: d.__name__)
+def test_labels_of_any_dtype_will_do(impl, dtype):
+    # 2 with label 1 and -1 with label 0: log(1 + e^-2) and log(1 + e^-1)
+    loss = impl.binary_loss(np.array([2.0, -1.0]), np.array([1, 0], dtype=dtype))
+    expected = (math.log1p(math.exp(-2)) + math.log1p(math.exp(-1))) / 2
+    assert_close(loss, expected, "the mean over pairs")
+
+
+@pytest.mark.exercise("binary_loss")
+def test_binary_loss_gives_a_float(impl):
+    # a logit of 0 costs log 2 with either label
+    loss = impl.binary_loss(np.zeros((2, 1)), np.array([1, 0]))
+    assert_close(loss, math.log(2), "the loss of zero logits")
+    assert isinstance(loss, float), f"the loss is a float, got {type(loss).__name__}"
+
+
+@pytest.mark.exercise("binary_loss")
+def test_binary_loss_changes_neither_logits_nor_labels(impl):
+    logits, labels = np.array([2.0, -1.0]), np.array([1, 0])
+    impl.binary_loss(logits, labels)
+    assert_close(logits, np.array([2.0, -1.0]), "logits after the call")
+    assert_close(labels, np.array([1, 0]), "labels after the call")
+
+
+@pytest.mark.exercise("binary_loss")
 def test_binary_logits_of_a_thousand_cost_what_they_should(impl):
     # right by a thousand: free; wrong by a thousand: a thousand
     loss = impl.binary_loss(np.array([1000.0, -1000.0, 1000.0, -1000.0]), np.array([1, 0, 0, 1]))
@@ -530,7 +705,16 @@ BAD_BINARY = [
     pytest.param([0.0, 0.0], [1, -1], "labels", id="label -1"),
     pytest.param([0.0, 0.0], [0.5, 1], "labels", id="soft label"),
     pytest.param([0.0, 0.0], [1], "labels", id="fewer labels than logits"),
+    pytest.param([0.0], [0, 1], "labels", id="more labels than logits"),
+    pytest.param([0.0, 0.0], [[0, 1]], "labels", id="labels in a row"),
+    pytest.param([0.0, 0.0], [[1, 0], [0, 1]], "labels", id="two labels a row"),
+    pytest.param([0.0, 0.0], [[[0]], [[1]]], "labels", id="labels of three axes"),
+    pytest.param([0.0], 1, "labels", id="a label without an axis"),
     pytest.param([[0.0, 0.0], [0.0, 0.0]], [0, 1], "logits", id="two logits a row"),
+    pytest.param([[0.0, 0.0]], [0, 1], "logits", id="logits in a row"),
+    pytest.param([[[0.0]], [[0.0]]], [0, 1], "logits", id="logits of three axes"),
+    pytest.param(0.0, [1], "logits", id="a logit without an axis"),
+    pytest.param([], [], "logits", id="an empty batch"),
 ]
 
 

@@ -139,8 +139,8 @@ def classify(
 
 def classification_loss(logits: np.ndarray, labels: np.ndarray) -> float:
     """Right, with einsum and masks."""
-    if logits.ndim != 2:
-        raise ValueError(f"logits must have two axes, got {logits.ndim}")
+    if logits.ndim != 2 or not len(logits):
+        raise ValueError(f"logits must be a non-empty table, got shape {logits.shape}")
     rows, classes = logits.shape
     if not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels must be integers, got {labels.dtype}")
@@ -154,7 +154,7 @@ def classification_loss(logits: np.ndarray, labels: np.ndarray) -> float:
 
 def binary_loss(logits: np.ndarray, labels: np.ndarray) -> float:
     """Right, with einsum and masks."""
-    if logits.shape not in ((logits.size,), (logits.size, 1)):
+    if not logits.size or logits.shape not in ((logits.size,), (logits.size, 1)):
         raise ValueError(f"logits must have shape (B,) or (B, 1), got {logits.shape}")
     if labels.shape not in ((logits.size,), (logits.size, 1)):
         raise ValueError(f"labels must be {logits.size} in one column, got {labels.shape}")

@@ -276,6 +276,8 @@ def classification_loss(logits: np.ndarray, labels: np.ndarray) -> float:
     if np.ndim(logits) != 2:
         raise ValueError("logits: wanted one row per sequence, one column per class")
     B, C = np.shape(logits)
+    if B == 0:
+        raise ValueError("logits: nothing to judge")
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iu":
         raise ValueError(f"labels: wanted whole numbers, not {labels.dtype}")
@@ -301,6 +303,8 @@ def binary_loss(logits: np.ndarray, labels: np.ndarray) -> float:
     for name, shape in shapes.items():
         if not (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)):
             raise ValueError(f"{name}: wanted one number per sequence")
+    if shapes["logits"][0] == 0:
+        raise ValueError("logits: nothing to judge")
     if shapes["logits"][0] != shapes["labels"][0]:
         raise ValueError("labels: wanted exactly one per sequence")
     total, count = 0.0, 0
