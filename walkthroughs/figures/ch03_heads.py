@@ -1,6 +1,6 @@
 """What more heads cost when the width stays: time, and memory for the weights.
 
-    PYTHONPATH=. python walkthroughs/figures/ch03_heads.py
+    python -m walkthroughs.figures.ch03_heads
 
 Multiply-adds do not depend on H: a token costs 4 D^2 in the projections and 2 S D in scores and
 mixing, H heads of K = D / H each. The weights do: B H T S numbers, each through a softmax. Every
