@@ -120,7 +120,7 @@ def built(module, D, H, dropout=0.0, o_bias=None, **weights):
     """An attention with these weights for q, k, v and o; only o may have a bias.
 
     A weight is (D, D), as nn.Linear keeps it, or a number: a multiple of the identity. What is
-    not given is the identity.
+    not given is the identity. Any dropout draw passes; the seed lets a failure repeat itself.
     """
     attention = module.MultiHeadAttention(D, H, dropout, o_bias is not None)
     with torch.no_grad():
@@ -130,6 +130,7 @@ def built(module, D, H, dropout=0.0, o_bias=None, **weights):
             projection.weight.copy_(weight if weight.ndim else weight * torch.eye(D))
             if o_bias is not None:
                 projection.bias.copy_(torch.tensor(o_bias) if name == "o" else torch.zeros(D))
+    torch.manual_seed(0)
     return attention
 
 

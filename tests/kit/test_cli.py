@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from submissions import CHAPTER, POOLED, SOLUTION, STUB, changed
 
 from grader import screen, stubs, verdict
 from grader.chapters import ROOT, all_chapters, find_chapter
 from grader.manifest import expected_tests
+from submissions import CHAPTER, POOLED, SOLUTION, STUB, changed
 
 pytestmark = pytest.mark.timeout(120)
 

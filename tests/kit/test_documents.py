@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from submissions import CHAPTER, FIRST_TRY
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 from grader import stubs, submission
 from grader.chapters import ROOT, all_chapters
+from submissions import CHAPTER, FIRST_TRY
 
 pytestmark = pytest.mark.timeout(300)
 DOCUMENTS = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md"]

@@ -5,7 +5,10 @@ import sys
 
 import psutil
 import pytest
+
 import submissions
+from grader import processes
+from grader.chapters import ROOT
 from submissions import (
     CHAPTER,
     SOLUTION,
@@ -15,9 +18,6 @@ from submissions import (
     messages,
     statuses,
 )
-
-from grader import processes
-from grader.chapters import ROOT
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -3,6 +3,10 @@
 import re
 
 import pytest
+
+from grader import source
+from grader.chapters import find_chapter
+from grader.runner import Job, run
 from submissions import (
     CHAPTER,
     POOLED,
@@ -14,10 +18,6 @@ from submissions import (
     messages,
     statuses,
 )
-
-from grader import source
-from grader.chapters import find_chapter
-from grader.runner import Job, run
 
 pytestmark = pytest.mark.timeout(60)
 NAMES = [exercise.name for exercise in CHAPTER.exercises]

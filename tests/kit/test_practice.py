@@ -7,10 +7,10 @@ import sys
 import time
 
 import pytest
-from submissions import CHAPTER, POOLED, SOLUTION, STUB, changed
 
 from grader import lesson, stubs
 from grader.chapters import ROOT, all_chapters
+from submissions import CHAPTER, POOLED, SOLUTION, STUB, changed
 
 pytestmark = pytest.mark.timeout(120)
 FILE = f"exercises/{CHAPTER.file}"

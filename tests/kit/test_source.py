@@ -1,10 +1,10 @@
 import ast
 
 import pytest
-from submissions import CHAPTER, SOLUTION, STUB
 
 from grader import forbidden, source
 from grader.chapters import Misconception
+from submissions import CHAPTER, SOLUTION, STUB
 
 MARKED = '''def f(x):
     """Doc."""
