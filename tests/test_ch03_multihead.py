@@ -61,7 +61,7 @@ def test_the_gradient_of_a_split_goes_back_to_its_place(impl):
 @pytest.mark.exercise("split_heads")
 @pytest.mark.parametrize("n_heads", [4, 12, 0, -2], ids=["4 of 6", "12 of 6", "none", "negative"])
 def test_split_heads_refuses_heads_that_do_not_divide_the_width(impl, n_heads):
-    refuses(ValueError, "n_heads", impl.split_heads, torch.zeros(2, 3, 6), n_heads)
+    refuses(ValueError, "n_heads", impl.split_heads, torch.ones(2, 3, 6), n_heads)
 
 
 @pytest.mark.exercise("split_heads")
@@ -307,8 +307,8 @@ def test_in_training_dropout_acts_between_weights_and_output_projection(impl):
 
 @pytest.mark.exercise("MultiHeadAttention.forward")
 def test_in_training_weights_are_given_as_before_dropout(impl):
-    # queries 1 0 and 0 1, keys the same, a match weighs 3 to 1
-    attention = built(impl, 2, 2, dropout=1.0, q=LOG3).train()
+    # queries and keys 1 0 and 0 1, a match weighs 3 to 1; dropped, each would be 0 or twice as much
+    attention = built(impl, 2, 2, dropout=0.5, q=LOG3).train()
     _, weights = attention(TOKENS[:, :2], return_weights=True)
     expected = [[[[0.75, 0.25], [0.5, 0.5]], [[0.5, 0.5], [0.25, 0.75]]]]
     assert_close(weights, expected, "weights (B, H, T, S)")
@@ -493,7 +493,7 @@ BAD_MASKS = [
 @pytest.mark.exercise("MultiHeadAttention.forward")
 @pytest.mark.parametrize("mask", BAD_MASKS)
 def test_forward_refuses_a_bad_mask(impl, mask):
-    refuses(ValueError, "mask", built(impl, 4, 2), torch.zeros(2, 3, 4), None, mask)
+    refuses(ValueError, "mask", built(impl, 4, 2), torch.ones(2, 3, 4), None, mask)
 
 
 BAD_INPUTS = [
@@ -506,7 +506,7 @@ BAD_INPUTS = [
 @pytest.mark.exercise("MultiHeadAttention.forward")
 @pytest.mark.parametrize(("x", "context", "argument"), BAD_INPUTS)
 def test_forward_refuses_inputs_that_do_not_belong_together(impl, x, context, argument):
-    refuses(ValueError, argument, built(impl, 4, 2), torch.zeros(x), torch.zeros(context))
+    refuses(ValueError, argument, built(impl, 4, 2), torch.ones(x), torch.ones(context))
 
 
 @pytest.mark.exercise("MultiHeadAttention.forward")
