@@ -95,7 +95,7 @@ class Chapter:
     def misconceptions(self) -> tuple[Misconception, ...]:
         return tuple(
             Misconception(**{**entry, "edits": tuple(map(tuple, entry["edits"]))})
-            for entry in self._entries["misconception"]
+            for entry in self._entries.get("misconception", [])
         )
 
     def exercise(self, name: str) -> Exercise:

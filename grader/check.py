@@ -11,17 +11,14 @@ from grader import prove
 from grader.chapters import ROOT, Chapter, all_chapters
 from grader.processes import child_environment
 
+PYTEST = ["pytest", "-q", "--no-header", "-p", "pytest_timeout"]
+FAULTS, DOCUMENTS = "tests/kit/test_faults.py", "tests/kit/test_documents.py"
 COMMANDS = {
     "lint": ["ruff", "check", "--quiet", "."],
     "format": ["ruff", "format", "--check", "--quiet", "."],
-    "the kit's own tests and documents": [
-        "pytest",
-        "tests/kit",
-        "-q",
-        "--no-header",
-        "-p",
-        "pytest_timeout",
-    ],
+    "the grader's faults": [*PYTEST, FAULTS],
+    "documents and figures": [*PYTEST, DOCUMENTS],
+    "the kit's other tests": [*PYTEST, "tests/kit", f"--ignore={FAULTS}", f"--ignore={DOCUMENTS}"],
 }
 
 

@@ -65,7 +65,7 @@ def _described(error: BaseException, file: Path) -> tuple[str, str]:
     if isinstance(error, OSError) and "reading from stdin" in str(error):
         return "wrong", f"input() and reading from stdin are not available in tests{where}"
     if isinstance(error, FAILURES):
-        return "wrong", f"{str(error) or 'an assert fails'}{where}{smallest_input(error)}"
+        return "wrong", f"{str(error) or failed_line(error)}{where}{smallest_input(error)}"
     if isinstance(error, NotRun):
         return "broken", str(error)
     if isinstance(error, NoAnswer):
@@ -101,6 +101,15 @@ def learners_lines(error: BaseException, file: Path) -> str:
         + linecache.getline(str(file), line).strip()[:LONGEST_LINE]
         for line, name in own
     )
+
+
+def failed_line(error: BaseException) -> str:
+    """The line of a bare assert, in place of the message that it does not have."""
+    frame = error.__traceback__
+    while frame.tb_next is not None:
+        frame = frame.tb_next
+    line = linecache.getline(frame.tb_frame.f_code.co_filename, frame.tb_lineno).strip()
+    return f"this fails: {line}"[:LONGEST_LINE]
 
 
 def smallest_input(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 from grader import stubs, submission
 from grader.chapters import ROOT, all_chapters
+from grader.processes import THREADS
 from submissions import CHAPTER, FIRST_TRY
 
 pytestmark = pytest.mark.timeout(300)
@@ -45,7 +46,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess:
         command,
         shell=True,
         cwd=folder,
-        env=os.environ | {"COLUMNS": "80"},
+        env=os.environ | dict.fromkeys(THREADS, "1") | {"COLUMNS": "80"},
         capture_output=True,
         text=True,
     )
