@@ -70,7 +70,7 @@ reset:  ## put a stub back, keeping a copy of your work
 .PHONY: stubs
 stubs:  ## write exercises/ from solutions/, never over your work
 	$(SETUP) requirements.txt
-	@$(GRADER) stubs
+	@$(GRADER) stubs $(if $(chapter),"$(chapter)")
 
 .PHONY: bench
 bench:  ## how quick the kit is on this machine, as ratios

@@ -66,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     read.add_argument("--unfold", action="store_true", help="with all answers")
 
     stub = verbs.add_parser("stubs", help="write exercises/ from solutions/")
+    stub.add_argument("chapter", nargs="?", help="only this chapter's")
     stub.add_argument(
         "--check", action="store_true", help="write nothing; exit with 1 if any differs"
     )
@@ -240,13 +241,14 @@ def chosen_exercise(options) -> tuple[Chapter, Exercise]:
 
 
 def command_stubs(options) -> int:
+    chosen = [find_chapter(options.chapter)] if options.chapter else all_chapters()
     if options.check:
-        differing = [c for c in all_chapters() if not stubs.is_current(c)]
+        differing = [chapter for chapter in chosen if not stubs.is_current(chapter)]
         for chapter in differing:
             print(f"{verdict.short(chapter.stub)} is not the stub of its solution; run make stubs")
         return 1 if differing else 0
-    for line in stubs.write_all():
-        print(line)
+    for chapter in chosen:
+        print(f"{verdict.short(chapter.stub)}: {stubs.write(chapter)}")
     return 0
 
 

@@ -21,13 +21,18 @@ class ForbiddenCall:
     line: int
 
 
-def forbidden_calls(tree: ast.Module, exercise: str, rules: tuple[str, ...]) -> list[ForbiddenCall]:
-    """Uses of what the rules forbid, in the exercise and in the file's own functions it uses."""
+def forbidden_calls(
+    tree: ast.Module, exercise: str, rules: tuple[str, ...], others: frozenset[str] = frozenset()
+) -> list[ForbiddenCall]:
+    """Uses of what the rules forbid, in the exercise and in the file's own functions it uses.
+
+    `others` are the chapter's other exercises: each answers for itself.
+    """
     if not rules:
         return []
     own = dict(source.functions(tree))
     aliases = _aliases(tree)
-    found, seen, todo = [], set(), [exercise]
+    found, seen, todo = [], set(others), [exercise]
     while todo:
         name = todo.pop()
         if name in seen or name not in own:

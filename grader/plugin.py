@@ -296,7 +296,8 @@ class Judge:
             return result
         file = self.folder / chapter.file
         result.outcome, result.message = describe(error, file)
-        if result.outcome == "broken" and when == "setup" and not isinstance(error, NotRun):
+        loading = when == "setup" and loaded_as(item) not in self.loaded
+        if result.outcome == "broken" and loading and not isinstance(error, NotRun):
             result.message = f"{verdict.short(file)} cannot be loaded: {result.message}"
         printed = "".join(text for _, kind, text in item._report_sections if kind == "stdout")
         result.printed = clean(printed[-PRINTED_KEPT:])

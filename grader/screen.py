@@ -103,6 +103,8 @@ def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: i
     parts: list = [Text(f"{name}: {len(failing)} of {len(tests)} tests fail", "bold red")]
     if line:
         parts[0].append(f"  {short(result.file)}:{line}", "not bold default")
+    if len({test.message for test in failing}) == 1 and len(failing) > 1:
+        return [*parts, Text(), _paragraph(failing[0].message, 2)]
     groups: dict[str, list[TestResult]] = {}
     for test in failing:
         groups.setdefault(test.id.split("[")[0], []).append(test)

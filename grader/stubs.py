@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from grader import source
-from grader.chapters import ROOT, Chapter, all_chapters
+from grader.chapters import ROOT, Chapter
 from grader.verdict import short
 
 
@@ -17,12 +17,8 @@ def is_current(chapter: Chapter) -> bool:
     return chapter.stub.is_file() and chapter.stub.read_bytes() == stub_of(chapter).encode("utf-8")
 
 
-def write_all() -> list[str]:
-    """Write every stub that is missing or out of date; a line for each chapter says so."""
-    return [f"{short(chapter.stub)}: {write(chapter)}" for chapter in all_chapters()]
-
-
 def write(chapter: Chapter) -> str:
+    """Write a stub that is missing or out of date; what was done, for the learner."""
     stub = stub_of(chapter)
     if not chapter.stub.exists():
         chapter.stub.write_text(stub, encoding="utf-8")

@@ -55,7 +55,8 @@ def forbidden_calls(chapter: Chapter, file: Path, exercise: str) -> list[forbidd
         tree = ast.parse(file.read_bytes())
     except (OSError, *source.UNREADABLE):
         return []
-    return forbidden.forbidden_calls(tree, exercise, chapter.exercise(exercise).forbids)
+    others = frozenset(other.name for other in chapter.exercises) - {exercise}
+    return forbidden.forbidden_calls(tree, exercise, chapter.exercise(exercise).forbids, others)
 
 
 def reference(chapter: Chapter) -> ModuleType:

@@ -1,9 +1,13 @@
 """Helpers for the kit's own tests: a submission is chapter 11's solution with something changed."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from grader import stubs
-from grader.chapters import find_chapter
+from grader.chapters import ROOT, all_chapters, find_chapter
 from grader.processes import Starter, cold
 from grader.runner import Job, run
 from grader.verdict import ChapterResult
@@ -33,6 +37,31 @@ FIRST_TRY = changed(
 def in_mean_pool(line: str) -> str:
     """The solution with a line put at the start of mean_pool's answer."""
     return changed(LENGTHS, f"    {line}\n{LENGTHS}")
+
+
+def fresh_copy(folder: Path) -> Path:
+    """The kit as a fresh clone has it, in a folder of its own."""
+    copy = folder / "kit"
+    ignored = shutil.ignore_patterns(".git", ".venv", ".practice", "__pycache__", ".ruff_cache")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    start_afresh(copy)
+    return copy
+
+
+def start_afresh(kit: Path):
+    for chapter in all_chapters():
+        (kit / "exercises" / chapter.file).write_text(stubs.stub_of(chapter), encoding="utf-8")
+
+
+def grader(kit: Path, *arguments) -> subprocess.CompletedProcess:
+    """Run the command line of that copy, as in a terminal of 80 columns."""
+    return subprocess.run(
+        [sys.executable, "-m", "grader", *map(str, arguments)],
+        cwd=kit,
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+    )
 
 
 def judged(folder: Path, text: str, limit: float = 0, start: Starter = cold) -> ChapterResult:

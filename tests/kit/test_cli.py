@@ -2,39 +2,17 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-from grader import screen, stubs, verdict
-from grader.chapters import ROOT, all_chapters, find_chapter
+from grader import screen, verdict
+from grader.chapters import ROOT, find_chapter
 from grader.manifest import expected_tests
-from submissions import CHAPTER, POOLED, SOLUTION, STUB, changed
+from submissions import CHAPTER, POOLED, SOLUTION, STUB, changed, grader
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def grader(*arguments, cwd=ROOT, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "grader", *map(str, arguments)],
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "80"} | environment,
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.fixture
-def kit(tmp_path):
-    """A copy of the kit as a fresh clone has it."""
-    copy = tmp_path / "kit"
-    ignored = shutil.ignore_patterns(".git", ".venv", ".practice", "__pycache__", ".ruff_cache")
-    shutil.copytree(ROOT, copy, ignore=ignored)
-    for chapter in all_chapters():
-        (copy / "exercises" / chapter.file).write_text(stubs.stub_of(chapter), encoding="utf-8")
-    return copy
 
 
 WRONG_USAGE = {
@@ -50,7 +28,7 @@ WRONG_USAGE = {
 
 @pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE.values(), ids=WRONG_USAGE.keys())
 def test_wrong_usage_is_one_sentence_and_exits_with_2(arguments, says):
-    done = grader(*arguments)
+    done = grader(ROOT, *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert says in done.stderr
@@ -65,7 +43,7 @@ def test_a_chapter_has_several_names(text):
 def test_a_fresh_clone_is_not_started_and_runs_nothing(kit):
     # a NumPy that cannot be imported: nothing may try
     (kit / "numpy.py").write_text("raise ImportError('numpy was imported')")
-    done = grader("grade", cwd=kit)
+    done = grader(kit, "grade")
     assert done.returncode == 0, done.stderr
     assert "Causal decoder as classifier" in done.stdout
     assert "not started" in done.stdout
@@ -73,7 +51,7 @@ def test_a_fresh_clone_is_not_started_and_runs_nothing(kit):
 
 
 def test_an_untouched_chapter_says_where_to_write(kit):
-    done = grader("test", "11", cwd=kit)
+    done = grader(kit, "test", "11")
     assert done.returncode == 1
     assert len(done.stdout.splitlines()) < 20
     line = STUB.splitlines().index("def forward(") + 1
@@ -84,7 +62,7 @@ def test_an_untouched_chapter_says_where_to_write(kit):
 def test_a_mistake_is_shown_with_its_name_and_what_to_do(kit):
     wrong = changed("/ lengths[:, None]  # (B, D)", "/ hidden.shape[1]")
     (kit / "exercises" / CHAPTER.file).write_text(wrong)
-    done = grader("test", "11", "mean_pool", cwd=kit)
+    done = grader(kit, "test", "11", "mean_pool")
     assert done.returncode == 1
     for part in (
         "at [0, 0]: expected 3.0, got 1.5",
@@ -99,21 +77,21 @@ def test_a_mistake_is_shown_with_its_name_and_what_to_do(kit):
 
 
 def test_a_finished_chapter_exits_with_0():
-    done = grader("test", "11", "--impl", "solutions")
+    done = grader(ROOT, "test", "11", "--impl", "solutions")
     assert done.returncode == 0
     assert "the chapter is done" in done.stdout.splitlines()[-1]
 
 
 def test_grade_reports_and_exits_with_0_unless_strict(tmp_path):
     (tmp_path / CHAPTER.file).write_text(changed(POOLED, f"-{POOLED}"))
-    assert grader("grade", "11", "--impl", tmp_path).returncode == 0
-    assert grader("grade", "11", "--impl", tmp_path, "--strict").returncode == 1
-    assert grader("grade", "11", "--impl", "solutions", "--strict").returncode == 0
+    assert grader(ROOT, "grade", "11", "--impl", tmp_path).returncode == 0
+    assert grader(ROOT, "grade", "11", "--impl", tmp_path, "--strict").returncode == 1
+    assert grader(ROOT, "grade", "11", "--impl", "solutions", "--strict").returncode == 0
 
 
 def test_the_json_report_keeps_its_schema(tmp_path):
     (tmp_path / CHAPTER.file).write_text(changed("/ lengths[:, None]  # (B, D)", "/ 4"))
-    report = json.loads(grader("grade", "11", "--impl", tmp_path, "--json").stdout)
+    report = json.loads(grader(ROOT, "grade", "11", "--impl", tmp_path, "--json").stdout)
     assert report["schema"] == 1
     assert report["impl"] == str(tmp_path)
     assert {"python", "numpy", "pytest"} <= report["versions"].keys()
@@ -146,7 +124,7 @@ def test_a_file_that_is_missing_is_not_started(tmp_path):
 def test_stubs_never_overwrite_work(kit):
     file = kit / "exercises" / CHAPTER.file
     file.write_text(SOLUTION)
-    done = grader("stubs", cwd=kit)
+    done = grader(kit, "stubs")
     assert file.read_text() == SOLUTION
     assert "left alone: it holds work of yours" in done.stdout
 
@@ -155,7 +133,7 @@ def test_stubs_replace_an_old_stub_and_keep_a_copy(kit):
     file = kit / "exercises" / CHAPTER.file
     old = STUB.replace("Average each row's hidden states", "Average hidden states")
     file.write_text(old)
-    done = grader("stubs", cwd=kit)
+    done = grader(kit, "stubs")
     assert file.read_text() == STUB
     copy = next((kit / ".practice" / "attempts").iterdir())
     assert copy.read_text() == old
@@ -164,7 +142,7 @@ def test_stubs_replace_an_old_stub_and_keep_a_copy(kit):
 
 def test_a_missing_package_is_named_with_what_installs_it(kit):
     (kit / "rich.py").write_text("raise ModuleNotFoundError('No module named rich', name='rich')")
-    done = grader("grade", cwd=kit)
+    done = grader(kit, "grade")
     assert done.returncode == 3
     assert "rich is not installed" in done.stderr
     assert "-m pip install -r requirements.txt" in done.stderr
@@ -195,4 +173,4 @@ def test_the_next_action_after_everything_is_to_read():
 
 def test_an_empty_exercise_is_no_exercise(tmp_path):
     (tmp_path / CHAPTER.file).write_text(STUB)
-    assert grader("test", "11", "", "--impl", tmp_path).returncode == 1
+    assert grader(ROOT, "test", "11", "", "--impl", tmp_path).returncode == 1

@@ -3,7 +3,6 @@
 import doctest
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,10 @@ import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
-from grader import stubs, submission
+from grader import submission
 from grader.chapters import ROOT, all_chapters
 from grader.processes import THREADS
-from submissions import CHAPTER, FIRST_TRY
+from submissions import CHAPTER, FIRST_TRY, fresh_copy, start_afresh
 
 pytestmark = pytest.mark.timeout(300)
 DOCUMENTS = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md"]
@@ -27,16 +26,8 @@ MEASURED = re.compile(r"\d+(\.\d+)?")
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
-    """A copy of the kit, as a fresh clone has it but for `.venv`."""
-    copy = tmp_path_factory.mktemp("documents") / "kit"
-    ignored = shutil.ignore_patterns(".git", ".venv", ".practice", "__pycache__", ".ruff_cache")
-    shutil.copytree(ROOT, copy, ignore=ignored)
-    return copy
-
-
-def start_afresh(kit: Path):
-    for chapter in all_chapters():
-        (kit / "exercises" / chapter.file).write_text(stubs.stub_of(chapter), encoding="utf-8")
+    """One copy for all documents: each session starts its exercises afresh."""
+    return fresh_copy(tmp_path_factory.mktemp("documents"))
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess:

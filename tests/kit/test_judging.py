@@ -130,6 +130,7 @@ def test_a_forbidden_call_is_wrong_with_its_line(tmp_path):
     (tmp_path / chapter.file).write_text(text)
     result = run(Job(chapter, tmp_path))
     assert statuses(result)["softmax"] == "wrong"
+    assert statuses(result)["scaled_dot_product_attention"] == "done"
     line = next(n for n, t in enumerate(text.splitlines(), 1) if "torch.softmax(" in t)
     said = messages(result, "softmax")
     assert "softmax must not use torch.softmax" in said

@@ -1,39 +1,18 @@
 """Hints, reset, diff, read, and what grade remembers."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 
 import pytest
 
-from grader import lesson, stubs
-from grader.chapters import ROOT, all_chapters
-from submissions import CHAPTER, POOLED, SOLUTION, STUB, changed
+from grader import lesson
+from grader.chapters import all_chapters
+from submissions import CHAPTER, POOLED, SOLUTION, STUB, changed, grader
 
 pytestmark = pytest.mark.timeout(120)
 FILE = f"exercises/{CHAPTER.file}"
-
-
-@pytest.fixture
-def kit(tmp_path):
-    copy = tmp_path / "kit"
-    ignored = shutil.ignore_patterns(".git", ".venv", ".practice", "__pycache__", ".ruff_cache")
-    shutil.copytree(ROOT, copy, ignore=ignored)
-    for chapter in all_chapters():
-        (copy / "exercises" / chapter.file).write_text(stubs.stub_of(chapter), encoding="utf-8")
-    return copy
-
-
-def grader(kit, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "grader", *arguments],
-        cwd=kit,
-        env=os.environ | {"COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-    )
 
 
 def test_hints_come_one_by_one_and_the_last_one_stays(kit):
@@ -199,3 +178,24 @@ def test_watch_judges_again_at_every_save_and_survives_everything(kit):
     finally:
         watch.terminate()
         watch.communicate()
+
+
+def key_of_chapter_7(kit):
+    """What the result of chapter 7's exercise file is remembered under."""
+    code = (
+        "from grader import results, chapters\n"
+        "print(results.key(chapters.find_chapter('7'), chapters.ROOT / 'exercises'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=kit, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_a_changed_solution_concerns_the_chapters_that_import_it(kit):
+    # chapter 7 imports 5, which imports 3, which imports 2; none of them imports 4
+    before = key_of_chapter_7(kit)
+    with open(kit / "solutions" / "ch04_positions.py", "a") as file:
+        file.write("\n# changed\n")
+    assert key_of_chapter_7(kit) == before
+    with open(kit / "solutions" / "ch02_attention.py", "a") as file:
+        file.write("\n# changed\n")
+    assert key_of_chapter_7(kit) != before

@@ -3,7 +3,7 @@ import ast
 import pytest
 
 from grader import forbidden, source
-from grader.chapters import Misconception
+from grader.chapters import Misconception, all_chapters
 from submissions import CHAPTER, SOLUTION, STUB
 
 MARKED = '''def f(x):
@@ -140,3 +140,14 @@ def test_forbidden_calls_in_a_method_reach_its_helpers():
     )
     found = forbidden.forbidden_calls(ast.parse(code), "A.f", RULES)
     assert [(call.line, call.rule) for call in found] == [(2, "torch.Tensor.softmax")]
+
+
+@pytest.mark.parametrize(
+    "chapter", [c for c in all_chapters() if c.library == "numpy"], ids=lambda c: c.stem
+)
+def test_a_numpy_chapter_never_imports_torch(chapter):
+    for path in (chapter.solution, chapter.stub, chapter.tests):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                assert not any(name.split(".")[0] == "torch" for name in names), path
