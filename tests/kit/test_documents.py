@@ -30,6 +30,14 @@ def kit(tmp_path_factory):
     return fresh_copy(tmp_path_factory.mktemp("documents"))
 
 
+@pytest.fixture(autouse=True)
+def defaults_afterwards():
+    """A document may switch gradients off for all that follows in it, and for nothing else."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_grad_enabled(True)
+
+
 def run(command: str, folder: Path) -> subprocess.CompletedProcess:
     command = re.sub(r"^python ", f"{sys.executable} ", command)
     command = re.sub(r"^make ", f"make PYTHON={sys.executable} ", command)
