@@ -7,8 +7,6 @@
 #   PYTHON=python3.12     use this interpreter and its packages instead of making .venv
 #   TORCH_INDEX=          take PyTorch from pip's ordinary index
 
-MAKEFLAGS += --no-print-directory
-
 PYTHON ?=
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export TORCH_INDEX
