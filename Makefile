@@ -75,7 +75,7 @@ stubs:  ## write exercises/ from solutions/, never over your work
 .PHONY: bench
 bench:  ## how quick the kit is on this machine, as ratios
 	$(SETUP) requirements.txt
-	@$(GRADER) bench
+	@$(GRADER) bench $(if $(chapter),"$(chapter)")
 
 .PHONY: check
 check:  ## prove the kit itself: every test, wrong answer, document and rule

@@ -15,18 +15,20 @@ from rich.table import Table
 
 from grader import install, screen, source, standing
 from grader.chapters import ROOT, Chapter, all_chapters
-from grader.processes import child_environment
+from grader.processes import Warm, child_environment, cold
 
-ROUNDS = 5
+ROUNDS = 3
 NUMPY_IMPORTS = "import numpy, pytest, hypothesis.strategies, pytest_timeout"
 TORCH_IMPORTS = NUMPY_IMPORTS + ", torch"
 
 
-def run() -> int:
+def run(only: Chapter | None = None) -> int:
+    chapters = [only] if only else all_chapters()
     install.ensure_torch()
     torch = seconds(lambda: python("-c", "import torch"))
     numpy_imports = seconds(lambda: python("-c", NUMPY_IMPORTS))
     torch_imports = seconds(lambda: python("-c", TORCH_IMPORTS))
+    with_optim = seconds(lambda: python("-c", TORCH_IMPORTS + ", torch._dynamo"))
     print(f"import torch takes {torch:.2f} s here; median of {ROUNDS}, machine as idle as it is.\n")
 
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
@@ -38,22 +40,22 @@ def run() -> int:
         style = "" if shown <= goal else "yellow"
         table.add_row(what, f"{shown:.2f}{unit}", f"{goal:g}{unit}", f"{value:.2f}", style=style)
 
-    for chapter in all_chapters():
-        cold = seconds(lambda chapter=chapter: test(chapter))
+    for chapter in chapters:
+        cold_seconds = seconds(lambda chapter=chapter: test(chapter))
         own = own_seconds(chapter)
         if chapter.library == "torch":
-            row(f"{chapter.number} cold, overhead", cold - torch_imports - own, 0.3)
+            imports = torch_imports if "optim" not in chapter.solution.read_text() else with_optim
+            row(f"{chapter.number} cold, overhead", cold_seconds - imports - own, 0.3)
         else:
-            row(f"{chapter.number} cold, whole", cold, 0.6)
+            row(f"{chapter.number} cold, whole", cold_seconds, 0.6)
         row(f"{chapter.number} its own tests", own, 2, " s", 1)
         if sys.platform == "linux":
             warm = save_to_verdict(chapter)
             row(f"{chapter.number} save to verdict, overhead", warm - own, 0.2, " s", 1)
-            row(f"{chapter.number} save to verdict, whole, per cold", warm, 0.1, per=cold)
+            row(f"{chapter.number} save to verdict, whole, per cold", warm, 0.1, per=cold_seconds)
     row("grade, nothing changed", seconds(lambda: python("-m", "grader", "grade")), 0.2)
     row("imports of a NumPy run", numpy_imports, 0.3)
-    chapter = all_chapters()[0]
-    row("one diagnosis", diagnosis_seconds(chapter), 1, " s", 1)
+    row("one diagnosis", diagnosis_seconds(chapters[0]), 1, " s", 1)
     screen.console().print(table)
     return 0
 
@@ -81,7 +83,11 @@ def test(chapter: Chapter):
 
 def own_seconds(chapter: Chapter) -> float:
     """The call times of a chapter's tests in sum."""
-    runs = [standing.judged(chapter, chapter.solution.parent) for _ in range(ROUNDS)]
+    start = Warm(chapter.library) if sys.platform == "linux" else cold
+    # Warm, so that the first test to use a library does not pay for its import.
+    runs = [standing.judged(chapter, chapter.solution.parent, start=start) for _ in range(ROUNDS)]
+    if isinstance(start, Warm):
+        start.close()
     return median(sum(test.seconds for test in result.tests) for result in runs)
 
 

@@ -70,7 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
     stub.add_argument(
         "--check", action="store_true", help="write nothing; exit with 1 if any differs"
     )
-    verbs.add_parser("bench", help="how quick the kit is on this machine")
+    bench = verbs.add_parser("bench", help="how quick the kit is on this machine")
+    bench.add_argument("chapter", nargs="?", help="only this chapter's ratios")
 
     check = verbs.add_parser("check", help="prove tests, catalogues, documents and lint rules")
     check.add_argument("chapter", nargs="?", help="only the proofs of this chapter")
@@ -219,7 +220,7 @@ def command_read(options) -> int:
 def command_bench(options) -> int:
     from grader import bench
 
-    return bench.run()
+    return bench.run(find_chapter(options.chapter) if options.chapter else None)
 
 
 def named_chapter(options) -> Chapter:

@@ -4,6 +4,7 @@ The verdict rests on this list: a test that does not come back passed is not pas
 """
 
 import ast
+import functools
 from dataclasses import dataclass
 
 from grader.chapters import Chapter
@@ -31,7 +32,12 @@ def expected_tests(chapter: Chapter) -> list[Test]:
         ValueError: a test without an exercise marker, or a parametrize list that is not written
             out in the file.
     """
-    tree = ast.parse(chapter.tests.read_text(encoding="utf-8"))
+    return list(_tests_in(chapter.tests.read_text(encoding="utf-8"), chapter))
+
+
+@functools.cache  # several parts of one report ask
+def _tests_in(text: str, chapter: Chapter) -> tuple[Test, ...]:
+    tree = ast.parse(text)
     lists = {
         node.targets[0].id: node.value
         for node in tree.body
@@ -61,4 +67,4 @@ def expected_tests(chapter: Chapter) -> list[Test]:
         for exercise in exercises:
             chapter.exercise(exercise)
         tests.append(Test(node.name, node.lineno, exercises, cases, is_property))
-    return tests
+    return tuple(tests)

@@ -242,7 +242,6 @@ def _take(line: bytes, key: str, result: Run):
             result.loaded |= test.outcome == "passed"
             earlier = result.results.get(test.id)
             if earlier is None or earlier.outcome == "passed":
-                test.seconds += earlier.seconds if earlier else 0.0
                 result.results[test.id] = test
             if phase == "teardown":
                 result.running = None

@@ -4,7 +4,6 @@ import io
 import os
 
 from rich.console import Console, Group
-from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -186,7 +185,9 @@ def _first_unfinished(result: ChapterResult) -> ExerciseResult | None:
     return next(iter(failing + unfinished), None)
 
 
-def markdown(text: str) -> Markdown:
+def markdown(text: str):
+    from rich.markdown import Markdown  # slow to import, and most commands show none
+
     return Markdown(text, hyperlinks=False)
 
 

@@ -21,12 +21,14 @@ def run(chapter: Chapter, folder: Path, exercise: str | None) -> int:
     start: Starter = Warm(chapter.library) if sys.platform == "linux" else cold
     console = screen.console()
     watched = [folder, ROOT / "solutions", ROOT / "tests"]
-    changes = watch(*watched, step=SETTLE, debounce=10 * SETTLE, raise_interrupt=False)
+    changes = watch(*watched, step=SETTLE, debounce=10 * SETTLE)
     try:
         show(console, chapter, standing.judged(chapter, folder, exercise, start))
         for changed in changes:
             if any(path.endswith((".py", ".toml")) for _, path in changed):
                 show(console, chapter, standing.judged(chapter, folder, exercise, start))
+    except KeyboardInterrupt:
+        pass
     finally:
         if isinstance(start, Warm):
             start.close()
