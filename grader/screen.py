@@ -124,7 +124,8 @@ def _failures(result: ChapterResult, name: str, tests: list[TestResult], line: i
         if printed:
             parts += [_paragraph("it printed:", 4), _paragraph("\n".join(printed), 6)]
     if len(groups) > DETAILED:
-        parts += [Text(), Text(f"  and {', '.join(name for name in groups if name not in shown)}")]
+        rest = ", ".join(name for name in groups if name not in shown)
+        parts += [Text(), _paragraph(f"and {rest}", 2)]
     parts += [Text(), _paragraph(f"the tests: {short(result.chapter.tests)}", 2, "dim")]
     wrong = {w.id: w for w in result.chapter.misconceptions}
     for found in dict.fromkeys(identity for test in failing for identity in test.diagnosis):
