@@ -130,6 +130,9 @@ class MultiHeadAttention(nn.Module):
         weights = softmax(q k^T / sqrt(K)) per head, 0 where blocked
         out     = o_proj(heads side by side of dropout(weights) v)
 
+        Chapter 2's `scaled_dot_product_attention(q, k, v, mask=None, return_weights=False)` is at
+        hand; it has no dropout, and with return_weights=True gives (out, weights).
+
         Args:
             x:       (B, T, D) float, asks.
             context: None (self-attention: x answers), or (B, S, D) float (cross-attention:
