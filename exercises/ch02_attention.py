@@ -141,7 +141,7 @@ def scaled_dot_product_attention(
         out (..., T, Kv), or (out, weights) with weights (..., T, S), in the inputs' dtype (float64
         stays float64 on the way); differentiable. A query whose keys are all blocked has weights
         and output 0 and hands back gradient 0; nothing becomes NaN. The inputs are unchanged.
-        Non-finite v under the mask is unspecified.
+        Non-finite k or v under the mask is unspecified.
 
     Raises:
         ValueError: naming `mask`; `check_mask` checks it.
